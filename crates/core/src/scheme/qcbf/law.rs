@@ -69,6 +69,8 @@ pub struct Law {
     asleep: VecDeque<FlowId>,
     /// Sleeping flows that have a turn, which asks them whether they have data.
     asked: u64,
+    /// Bytes on the link that these hold.
+    asking: u64,
     /// Flows that may send and have nothing under way, and since when.
     idle: BTreeSet<(Time, FlowId)>,
     /// Flows whose window was closed, and when what they had is free.
@@ -89,6 +91,9 @@ struct Flow {
     edge: u64,
     came: u64,
     acked: u64,
+    /// Data before this offset has left the port, although no acknowledgement that passed covers it: it is lost, or it or its
+    /// acknowledgements took another way.
+    gone: u64,
     /// Offset after the FIN.
     end: u64,
     is_open: bool,
@@ -103,7 +108,10 @@ struct Flow {
     is_closed: bool,
     /// Its entry in [`Law::idle`].
     idle_at: Option<Time>,
+    /// When its data passed, or an acknowledgement of data that had passed.
     seen: Time,
+    /// Since when the next acknowledgement is due: the last one passed, or data came after all was acknowledged, or after silence.
+    heard: Time,
 }
 
 impl Flow {
@@ -114,15 +122,51 @@ impl Flow {
             return 0;
         }
         if self.scale <= self.mss {
-            return self.edge.saturating_sub(self.acked).div_ceil(self.mss) * self.frame;
+            return self.edge.saturating_sub(self.settled()).div_ceil(self.mss) * self.frame;
         }
-        let passed = self.came.saturating_sub(self.acked) / self.mss;
+        let passed = self.came.saturating_sub(self.settled()) / self.mss;
         self.expected() + passed.saturating_sub(self.late) * self.frame
+    }
+
+    /// What it holds while it is asked.
+    fn asking(&self) -> u64 {
+        if self.is_asked { self.outstanding() } else { 0 }
+    }
+
+    /// Up to here nothing is under way.
+    fn settled(&self) -> u64 {
+        self.acked.max(self.gone)
     }
 
     /// It may send, but has nothing under way.
     fn is_idle(&self) -> bool {
-        self.is_open && !self.is_waiting && self.edge > self.came && self.came <= self.acked
+        let has_grant = self.edge > self.came.max(self.acked);
+        self.is_open && !self.is_waiting && has_grant && self.came <= self.settled()
+    }
+
+    /// Data up to `offset` passes.
+    fn take(&mut self, now: Time, offset: u64, ageing: Span) {
+        if self.came <= self.acked || now.since(self.seen) >= ageing {
+            self.heard = now;
+        }
+        self.seen = now;
+        let begin = offset.saturating_sub(self.mss);
+        // Beyond its right edge, which another router has moved on: what lies between took that router's way. Or it sends
+        // again what counts as gone.
+        let is_again = self.gone > self.acked && offset <= self.gone;
+        if begin > self.edge || is_again {
+            self.gone = begin;
+        }
+        self.came = self.came.max(offset);
+        self.edge = self.edge.max(offset);
+        self.settle(now, ageing);
+    }
+
+    /// Data that no acknowledgement has covered for the ageing time counts as gone.
+    fn settle(&mut self, now: Time, ageing: Span) {
+        if self.came > self.settled() && now.since(self.heard) >= ageing {
+            self.gone = self.came;
+        }
     }
 
     /// What a window field in an acknowledgement of `offset` states of what it was given.
@@ -165,6 +209,7 @@ impl Law {
             waiting: VecDeque::new(),
             asleep: VecDeque::new(),
             asked: 0,
+            asking: 0,
             idle: BTreeSet::new(),
             closing: VecDeque::new(),
             pace: terms.rtt * LEASE,
@@ -228,8 +273,8 @@ impl Law {
 
     /// A flow's window (Eq. 4 with beta so that the windows add up to the budget), in bytes on the link.
     pub fn share(&self) -> u64 {
-        let asking = if self.asleep.is_empty() { 0 } else { self.for_asking() };
-        (self.budget() - asking) / self.open.max(1)
+        let kept = if self.asleep.is_empty() { 0 } else { self.for_asking() };
+        self.budget().saturating_sub(kept.max(self.asking)) / self.open.max(1)
     }
 
     /// Bytes reserved for asking flows that sleep: a quarter of the queue.
@@ -287,6 +332,7 @@ impl Law {
                 edge,
                 came: edge,
                 acked: edge.saturating_sub(mss),
+                gone: 0,
                 end: u64::MAX,
                 is_open: true,
                 is_waiting: false,
@@ -296,16 +342,16 @@ impl Law {
                 is_closed: false,
                 idle_at: None,
                 seen: now,
+                heard: now,
             };
             self.outstanding += entry.outstanding();
             self.flows.insert(flow, entry);
             return;
         }
         self.wake(flow);
+        let ageing = self.terms.ageing;
         self.change(flow, |entry| {
-            entry.seen = now;
-            entry.came = entry.came.max(segment.offset);
-            entry.edge = entry.edge.max(segment.offset);
+            entry.take(now, segment.offset, ageing);
             if segment.fin {
                 entry.end = segment.offset;
                 entry.edge = segment.offset;
@@ -362,11 +408,25 @@ impl Law {
         }
         // Duplicates carry news of losses.
         let is_new = offset > entry.acked || segment.syn;
+        // What did not pass here shows no data that does.
+        let is_own = offset <= entry.came;
+        if !is_own && (!entry.is_counted || entry.is_closed) {
+            let turn = unit(self.terms.turn, segment.mss, segment.scale);
+            let held = if entry.is_asked { turn } else { 0 };
+            self.change(flow, |entry| {
+                entry.acked = entry.acked.max(offset);
+                entry.edge = entry.edge.max(offset + held);
+            });
+            return AckVerdict::Window(turn);
+        }
         if is_new {
             self.wake(flow);
         }
         self.change(flow, |entry| {
-            entry.seen = now;
+            entry.heard = now;
+            if is_own {
+                entry.seen = now;
+            }
             // It states again what was taken back.
             entry.is_closed = false;
             entry.acked = entry.acked.max(offset);
@@ -384,7 +444,7 @@ impl Law {
             let usable = self.terms.initial_window * entry.mss + offset;
             let window = self.window(entry.mss, entry.frame).min(usable).max(turn);
             let most = base + (offset - base + window.min(segment.window)) / turn * turn;
-            if self.waiting.is_empty() {
+            if self.waiting.is_empty() && !entry.is_asleep {
                 self.give(flow, base, most);
             }
         }
@@ -448,13 +508,19 @@ impl Law {
     fn turn(&mut self, flow: FlowId) -> Option<u64> {
         let entry = self.flows.get(&flow).copied()?;
         let turn = unit(self.terms.turn, entry.mss, entry.scale);
-        let base = entry.base(entry.acked);
-        let most = base + ((entry.acked - base) / turn + 1) * turn;
+        let edge_from = |from: u64| {
+            let base = entry.base(from);
+            (base, base + ((from - base) / turn + 1) * turn)
+        };
+        // A turn begins at what is acknowledged, or behind data that has gone and would fill it.
+        let is_filled = entry.settled() >= edge_from(entry.acked).1;
+        let from = if is_filled { entry.settled() } else { entry.acked };
+        let (base, most) = edge_from(from);
         if entry.is_open && entry.edge < most {
             self.give(flow, base, most);
         }
         let given = self.flows.get(&flow).copied().unwrap_or(entry);
-        (!entry.is_open || given.edge >= most).then(|| given.left(entry.acked))
+        (!entry.is_open || given.edge >= most).then(|| given.left(from))
     }
 
     fn settle(&mut self, flow: FlowId, change: impl FnOnce(&mut Flow)) {
@@ -487,8 +553,10 @@ impl Law {
             self.change(flow, |entry| {
                 entry.is_closed = false;
                 entry.edge = entry.came.max(entry.acked);
-                let is_done = entry.is_open && !entry.is_waiting;
-                entry.is_asleep = is_done && (entry.came <= entry.acked || now.since(entry.seen) >= ageing);
+                if now.since(entry.seen) >= ageing {
+                    entry.gone = entry.came;
+                }
+                entry.is_asleep = entry.is_open && !entry.is_waiting && entry.came <= entry.settled();
             });
             if let Some(entry) = self.flows.get_mut(&flow)
                 && entry.is_asleep
@@ -506,9 +574,16 @@ impl Law {
         }
     }
 
-    /// Answers flows that were silent for the ageing time and do not wait for a turn: their windows close, and they sleep.
+    /// Answers flows that were silent for the ageing time and do not wait for a turn: their windows close, and they sleep. Data that
+    /// was not acknowledged for as long counts no more, whoever sent it.
     pub fn age(&mut self, now: Time) -> Vec<FlowId> {
         let ageing = self.terms.ageing;
+        let unheard = self.flows.iter().filter(|(_, f)| f.came > f.settled() && now.since(f.heard) >= ageing);
+        let unheard: Vec<FlowId> = unheard.map(|(flow, _)| *flow).collect();
+        for flow in unheard {
+            self.change(flow, |entry| entry.settle(now, ageing));
+            self.note_idle(flow, now);
+        }
         let silent = self.flows.iter().filter(|(_, f)| !f.is_waiting && now.since(f.seen) >= ageing);
         let silent: Vec<(FlowId, Flow)> = silent.map(|(flow, entry)| (*flow, *entry)).collect();
         let mut closed = Vec::new();
@@ -570,10 +645,11 @@ impl Law {
 
     fn change(&mut self, flow: FlowId, change: impl FnOnce(&mut Flow)) {
         if let Some(entry) = self.flows.get_mut(&flow) {
-            let before = (entry.outstanding(), entry.expected());
+            let before = (entry.outstanding(), entry.expected(), entry.asking());
             change(entry);
             self.outstanding = self.outstanding - before.0 + entry.outstanding();
             self.expected = self.expected - before.1 + entry.expected();
+            self.asking = self.asking - before.2 + entry.asking();
         }
     }
 
@@ -581,6 +657,7 @@ impl Law {
         if let Some(entry) = self.flows.remove(&flow) {
             self.outstanding -= entry.outstanding();
             self.expected -= entry.expected();
+            self.asking -= entry.asking();
             self.open -= u64::from(entry.is_open && entry.is_counted);
             self.asked -= u64::from(entry.is_asked);
             if let Some(since) = entry.idle_at {
@@ -818,11 +895,118 @@ mod tests {
         assert!(law.flows[&FlowId(flow)].is_waiting && !law.flows[&FlowId(flow)].is_asleep);
     }
 
+    /// Two flows of 60 frames. The first sends 8 of 10 segments and moves to another port. Not one acknowledgement of them passes.
+    /// Answers the time at which it is asked.
+    fn moved() -> (Law, Time) {
+        let (mut law, _) = opened(2);
+        law.on_data(Time::ZERO, &segment(0, 8 * MSS));
+        // The other goes on, and keeps ten frames.
+        let aged = Time::ZERO + terms().ageing;
+        law.on_data(aged, &segment(1, 10 * MSS));
+        law.on_ack(aged, &Segment { window: 10 * MSS, ..segment(1, 10 * MSS) });
+        assert_eq!((law.flows(), law.outstanding()), (2, 20 * FRAME));
+        law.see(aged, 0);
+        assert_eq!(law.age(aged), [FlowId(0)], "its window closes");
+        assert_eq!(law.outstanding(), 12 * FRAME, "what had come has gone; two segments may be on their way");
+        let asked = aged + terms().rtt * LEASE;
+        law.see(asked, 0);
+        assert_eq!(law.release(), Some((FlowId(0), 2 * MSS)), "a turn, and none of what had come");
+        assert_eq!((law.flows(), law.asked, law.outstanding()), (1, 1, 12 * FRAME));
+        (law, asked)
+    }
+
+    /// It keeps a turn until somebody waits, and the others share the rest.
+    #[test]
+    fn a_flow_that_moves_away_with_data_keeps_no_more_than_a_turn() {
+        let (mut law, asked) = moved();
+        assert_eq!(law.share(), 58 * FRAME);
+        assert_eq!(law.retry(), None, "nobody waits");
+        // 100 flows come, of which 14 find room for a turn.
+        for flow in 2..102 {
+            law.on_data(asked, &syn(flow));
+            law.on_ack(asked, &syn(flow));
+        }
+        assert!(!law.waiting.is_empty());
+        let later = asked + terms().rtt * LEASE;
+        law.see(later, 0);
+        let closed = std::iter::from_fn(|| law.release()).find(|(flow, _)| *flow == FlowId(0));
+        assert_eq!(closed, Some((FlowId(0), 0)));
+        law.see(later + terms().rtt * LEASE, 0);
+        law.free();
+        assert!(law.flows[&FlowId(0)].is_asleep && law.flows[&FlowId(0)].outstanding() == 0);
+    }
+
+    /// Its sender goes on with the right edges of another router, and moves back 1,000 segments later.
+    #[test]
+    fn a_flow_that_moves_back_counts_with_what_comes_here() {
+        let (mut law, asked) = moved();
+        let back = asked + terms().ageing * 10;
+        law.see(back, 0);
+        law.on_data(back, &segment(0, 1001 * MSS));
+        assert_eq!((law.flows(), law.asked, law.outstanding()), (2, 0, 11 * FRAME));
+        (1002..=1004).for_each(|n| law.on_data(back, &segment(0, n * MSS)));
+        assert_eq!(law.outstanding(), 14 * FRAME, "four segments, but for those of the other way");
+        // Half of the budget, which counts but for the ten segments of the other way.
+        assert_eq!(law.on_ack(back, &segment(0, 990 * MSS)), AckVerdict::Window(30 * MSS));
+        assert_eq!(law.outstanding(), 30 * FRAME);
+        let verdict = law.on_ack(back, &segment(0, 1004 * MSS));
+        assert_eq!(
+            (verdict, law.outstanding()),
+            (AckVerdict::Window(20 * MSS), 30 * FRAME),
+            "half of the queue"
+        );
+    }
+
+    /// It never moved: what it had sent was lost behind the port, and it sends that again after its timeout.
+    #[test]
+    fn what_counted_as_gone_counts_when_it_is_sent_again() {
+        let (mut law, asked) = moved();
+        let rto = asked + terms().ageing * 10;
+        law.see(rto, 0);
+        law.on_data(rto, &segment(0, MSS));
+        assert_eq!((law.flows(), law.asked), (2, 0));
+        assert_eq!(law.outstanding(), 20 * FRAME, "it may send all ten again");
+        assert_eq!(
+            law.on_ack(rto, &segment(0, 8 * MSS)),
+            AckVerdict::Window(18 * MSS),
+            "it is in slow start"
+        );
+        assert_eq!(law.outstanding(), 28 * FRAME);
+    }
+
+    /// Data that passes without its acknowledgements holds back nobody; nor do acknowledgements that pass without their data.
+    #[test]
+    fn a_flow_whose_ways_differ_keeps_no_share_of_grants() {
+        let (mut law, _) = opened(3);
+        let (ms, mut closed) = (Span::from_millis(1), Vec::new());
+        for n in 1..=100 {
+            let now = Time::ZERO + ms * n;
+            law.see(now, 0);
+            law.on_data(now, &segment(0, n * 4 * MSS));
+            law.on_ack(now, &segment(1, n * 4 * MSS));
+            law.on_data(now, &segment(2, n * 4 * MSS));
+            assert_ne!(law.on_ack(now, &segment(2, n * 4 * MSS)), AckVerdict::Window(0), "{n} ms");
+            if n % 5 == 0 {
+                closed.extend(law.age(now));
+            }
+            while law.release().is_some() {}
+        }
+        let held = |flow| law.flows[&FlowId(flow)].outstanding();
+        assert_eq!((held(0), held(1)), (0, 2 * FRAME), "the second is asked");
+        assert_eq!(
+            (law.flows(), &closed[..]),
+            (2, &[FlowId(1)][..]),
+            "the data of the first takes part of the link"
+        );
+        // Its acknowledgements give a turn, as those of an unknown flow do.
+        assert_eq!(law.on_ack(law.seen, &segment(1, 404 * MSS)), AckVerdict::Window(2 * MSS));
+    }
+
     proptest! {
         /// Eq. 5: whatever flows do, grants never lift the balance factor above 0, and counts follow from the entries.
         #[test]
         fn grants_never_exceed_the_budget(
-            steps in prop::collection::vec((0u32..80, 0u8..6, 0u64..8), 1..400),
+            steps in prop::collection::vec((0u32..80, 0u8..8, 0u64..8), 1..400),
             shift in 0u32..15,
         ) {
             let scale = 1 << shift;
@@ -832,10 +1016,11 @@ mod tests {
             let mut now = Time::ZERO;
             for (flow, step, n) in steps {
                 now += Span::from_micros(100 * n);
-                let before = law.outstanding();
+                let mut before = law.outstanding();
                 let known = law.flows.get(&FlowId(flow)).copied();
-                // Senders keep to the edge that they were given.
+                // Senders keep to the edge that they were given, by this router or by another.
                 let edge = known.map_or(0, |f| f.edge);
+                let elsewhere = edge + n * 10 * MSS;
                 let at = known.map_or(0, |f| f.acked + n * MSS).min(edge);
                 match step {
                     0 => law.on_data(now, &syn(flow)),
@@ -844,15 +1029,23 @@ mod tests {
                     3 if known.is_some() => law.on_data(now, &segment(flow, at)),
                     4 if known.is_some() => law.on_data(now, &Segment { fin: true, ..segment(flow, at) }),
                     5 => drop(law.age(now)),
+                    6 if known.is_some() => law.on_data(now, &segment(flow, elsewhere)),
+                    7 if known.is_some() => drop(law.on_ack(now, &segment(flow, elsewhere))),
                     _ => {}
+                }
+                // Data is no grant: it counts when it comes.
+                if matches!(step, 3 | 4 | 6) {
+                    before = law.outstanding();
                 }
                 while law.release().is_some() {}
                 prop_assert!(law.outstanding() <= law.budget().max(before));
+                prop_assert!(law.flows.values().all(|f| f.gone <= f.came));
                 prop_assert_eq!(law.outstanding(), law.flows.values().map(Flow::outstanding).sum::<u64>());
                 prop_assert_eq!(law.expected, law.flows.values().map(Flow::expected).sum::<u64>());
                 let counted = law.flows.values().filter(|f| f.is_open && f.is_counted).count();
                 prop_assert_eq!(law.open, counted as u64);
                 prop_assert_eq!(law.asked, law.flows.values().filter(|f| f.is_asked).count() as u64);
+                prop_assert_eq!(law.asking, law.flows.values().map(Flow::asking).sum::<u64>());
                 prop_assert_eq!(law.idle.len(), law.flows.values().filter(|f| f.idle_at.is_some()).count());
             }
         }
