@@ -13,6 +13,7 @@ use clap::{Args, ValueHint};
 
 use crate::console::Console;
 use crate::exit::Failure;
+use crate::jobs::Cores;
 
 /// Changes to what the file says.
 #[derive(Args, Debug)]
@@ -124,13 +125,18 @@ pub(crate) struct JobsArgs {
     /// Trials at the same time; does not change results [default: the number of cores]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u16>(1, 1_024))]
     pub(crate) jobs: Option<u16>,
+    /// Threads for each trial whose scenario has `run.partitions`; does not change results [default: the jobs
+    /// that have no trial of their own]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u16>(1, 64))]
+    pub(crate) threads: Option<u16>,
 }
 
 impl JobsArgs {
-    /// Number of threads.
-    pub(crate) fn threads(self) -> NonZeroUsize {
-        let asked = self.jobs.and_then(|jobs| NonZeroUsize::new(jobs.into()));
-        asked.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+    /// Trials at the same time, and threads for each.
+    pub(crate) fn cores(self) -> Cores {
+        let asked = |number: Option<u16>| number.and_then(|number| NonZeroUsize::new(number.into()));
+        let jobs = asked(self.jobs).or_else(|| thread::available_parallelism().ok());
+        Cores { jobs: jobs.unwrap_or(NonZeroUsize::MIN), each: asked(self.threads) }
     }
 }
 

@@ -227,7 +227,8 @@ impl Run {
         let gathering = Gathering::new(self, out, force)?;
         let records = Some(&gathering.records);
         let plan = self.plan();
-        let outcome = run_trials(&plan, 1, &simulate, (records, Done::new()), threads, stop, shows_progress);
+        let outcome =
+            run_trials(&plan, 1, &simulate, (records, Done::new()), threads.into(), stop, shows_progress);
         gathering.publish(self, outcome)
     }
 
@@ -247,7 +248,7 @@ impl Run {
             .collect();
         let records = Records::create(file, &self.experiment.header(Some(part)))?;
         let done = (Some(&records), Done::new());
-        run_trials(&plan, 1, &simulate, done, NonZeroUsize::MIN, stop, false);
+        run_trials(&plan, 1, &simulate, done, NonZeroUsize::MIN.into(), stop, false);
         records.into_rows()?;
         Ok(())
     }

@@ -28,7 +28,31 @@ pub(crate) struct Job<'a> {
     pub(crate) trial: u32,
     /// What to run.
     pub(crate) scenario: &'a Scenario,
+    /// Threads that it may use.
+    pub(crate) threads: usize,
     weight: u64,
+}
+
+/// Trials at the same time, and threads for each; none: as many as have nothing else to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cores {
+    pub(crate) jobs: NonZeroUsize,
+    pub(crate) each: Option<NonZeroUsize>,
+}
+
+impl From<NonZeroUsize> for Cores {
+    fn from(jobs: NonZeroUsize) -> Self {
+        Self { jobs, each: None }
+    }
+}
+
+impl Cores {
+    /// Threads for a trial while `open` have not ended, it among them.
+    fn for_one(self, open: usize) -> usize {
+        self.each
+            .unwrap_or_else(|| NonZeroUsize::new(self.jobs.get() / open.max(1)).unwrap_or(NonZeroUsize::MIN))
+            .get()
+    }
 }
 
 /// A trial: study, case, trial.
@@ -109,7 +133,7 @@ impl<'a> Outcome<'a> {
 pub(crate) fn plan<'a>(studies: impl IntoIterator<Item = &'a Study>) -> Vec<Job<'a>> {
     let of_case = |study: usize, case: usize, Case { scenario, .. }: &'a Case| {
         let weight = weight(scenario);
-        (0..scenario.run.trials).map(move |trial| Job { study, case, trial, scenario, weight })
+        (0..scenario.run.trials).map(move |trial| Job { study, case, trial, scenario, threads: 1, weight })
     };
     let of_study = |(study, content): (usize, &'a Study)| {
         content.cases.iter().enumerate().flat_map(move |(case, content)| of_case(study, case, content))
@@ -138,13 +162,13 @@ pub(crate) fn shards(jobs: &[Job<'_>], shards: u32) -> Vec<u32> {
     shard
 }
 
-/// Runs `jobs` by `run_trial` on up to `threads` threads, heavy ones first, until all are done or `stop` is set. Those that
+/// Runs `jobs` by `run_trial`, so many at the same time, heavy ones first, until all are done or `stop` is set. Those that
 /// are in `done` are not run again. A trial that panics is a failed trial, not the end of the program.
 pub(crate) fn run_all<'a, F>(
     jobs: &[Job<'a>],
     studies: usize,
     mut done: BTreeMap<TrialKey, Result<RunRecord, TrialError>>,
-    threads: NonZeroUsize,
+    cores: Cores,
     stop: &AtomicBool,
     progress: &Progress,
     run_trial: F,
@@ -163,19 +187,21 @@ where
         }
         is_open
     });
-    let next = AtomicUsize::new(0);
+    let (next, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
 
     let work = || {
         while !stop.load(Ordering::Relaxed) {
             let Some(&index) = heavy_first.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
-            let job = &jobs[index];
+            let threads = cores.for_one(heavy_first.len() - ended.load(Ordering::Relaxed));
+            let job = &Job { threads, ..jobs[index] };
             let Some(result) = unpanicked(|| run_trial(job)).transpose() else { return };
             *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             progress.advance(job.weight);
+            ended.fetch_add(1, Ordering::Relaxed);
         }
     };
     thread::scope(|scope| {
-        for _ in 0..threads.get().min(heavy_first.len()) {
+        for _ in 0..cores.jobs.get().min(heavy_first.len()) {
             scope.spawn(work);
         }
     });
@@ -307,7 +333,7 @@ mod tests {
         F: Fn(&Job<'_>) -> TrialResult + Sync,
     {
         let progress = Progress::new(jobs.len(), total_weight(jobs), false);
-        run_all(jobs, 2, BTreeMap::new(), threads(n), stop, &progress, run_trial)
+        run_all(jobs, 2, BTreeMap::new(), threads(n).into(), stop, &progress, run_trial)
     }
 
     #[test]

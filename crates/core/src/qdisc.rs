@@ -287,6 +287,11 @@ impl QueueConfig {
         self.params.get("isolation").is_some()
     }
 
+    /// True when it shares memory with the other ports of its node: it needs [`Site::pool`].
+    pub fn shares_memory(&self) -> bool {
+        self.discipline.name == "shared"
+    }
+
     /// Builds the discipline for one port.
     pub fn build(&self, site: Site) -> Discipline {
         (self.discipline.build)(&self.params, site)

@@ -29,6 +29,11 @@ pub trait Host {
     /// What hosts of this kind can do. Roles that need more are refused before anything runs.
     const ACTS: &'static [Act];
 
+    /// Whether it has `node`: another part of the same run may.
+    fn has(&self, _node: NodeId) -> bool {
+        true
+    }
+
     /// Call [`Runner::wake`] with these at `at`.
     fn wake(&mut self, role: usize, at: Time);
 
@@ -239,6 +244,13 @@ impl Runner {
         }
     }
 
+    /// Takes over the refusals that another part of the same run has counted.
+    pub fn absorb(&mut self, other: &Self) {
+        for (own, other) in self.refusals.0.iter_mut().zip(other.refusals.0) {
+            *own += other;
+        }
+    }
+
     /// Tells every role at `node`; a message, those of its scheme.
     pub fn observe(&mut self, host: &mut impl Host, now: Time, node: NodeId, observation: &Observation<'_>) {
         let mut place = 0;
@@ -320,6 +332,9 @@ impl Runner {
 
     fn call(&mut self, index: usize, host: &mut impl Host, now: Time, observation: &Observation<'_>) {
         let Role { scheme, place, built } = &mut self.running[index].role;
+        if !host.has(place.node) {
+            return;
+        }
         let Some(controller) = &mut built.controller else { return };
         controller.on(now, observation, &mut self.outbox);
         for action in self.outbox.drain() {
@@ -360,7 +375,9 @@ impl Runner {
     /// Shows the gauges and plans the wake-up of a role that has just been called.
     fn settle(&mut self, index: usize, host: &mut impl Host, now: Time) {
         let Running { role, wake_at, .. } = &mut self.running[index];
-        let Some(controller) = &role.built.controller else { return };
+        let Some(controller) = role.built.controller.as_ref().filter(|_| host.has(role.place.node)) else {
+            return;
+        };
         self.gauges.clear();
         controller.gauges(&mut self.gauges);
         if !self.gauges.values().is_empty() {

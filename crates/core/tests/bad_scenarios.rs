@@ -2123,7 +2123,7 @@ fn several_errors_at_once() {
         .replace("warm-up = \"5s\"", "warmup = \"5s\"")
         .replace("rate = \"5mbit\"", "rate = \"5mb\"");
     let expected = "x.toml:7:1: error: run: unknown key `warmup` in [run]; did you mean `warm-up`? allowed: duration, \
-         warm-up, sample, trials, quick-trials, seed\n\
+         warm-up, sample, trials, quick-trials, seed, partitions\n\
          x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
          allowed: rate, rate-back, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, loss-of, loss-every, gemodel, gemodel-back, jitter, jitter-reorders, reorder, reorder-gap, reorder-delay\n\
          x.toml:33:9: error: network.groups.far.count: -4 is not a whole number from 1 to 1000000\n\

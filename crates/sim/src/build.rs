@@ -1,6 +1,7 @@
 //! Builds the world of a trial from a scenario.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bandmaster_core::control::SegmentCounts;
 use bandmaster_core::id::{NodeId, PortId};
@@ -9,6 +10,7 @@ use bandmaster_core::measure::delays::{Delays, SojournIntervals};
 use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::measure::sojourn::Sojourns;
+use bandmaster_core::memory;
 use bandmaster_core::params::Value;
 use bandmaster_core::plan::{self, Links};
 use bandmaster_core::port::flow_counter::FlowCounter;
@@ -19,7 +21,7 @@ use bandmaster_core::runtime::Runner;
 use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::scenario::{FlowRows, Scenario};
 use bandmaster_core::scheme::{Program, Role};
-use bandmaster_core::time::Time;
+use bandmaster_core::time::{Span, Time};
 use bandmaster_core::topology::{NodeKind, Topology};
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::Rate;
@@ -33,22 +35,34 @@ use crate::link::{PathCounter, Port, QueueWatch, SojournWatch};
 use crate::net::{Net, ROUTE_END};
 use crate::outages::Outages;
 use crate::packet::Slab;
+use crate::partition::{Partitioning, Separable};
 use crate::probes::Probes;
 use crate::routes::{Routes, STOP_CHECK, route_ports};
-use crate::simulation::{Connections, Control, FlowLog, FlowTable, Simulation, Udp, profiles};
+use crate::simulation::{Connections, Control, FlowLog, FlowTable, Part, Simulation, Udp, profiles};
 use crate::workload::FlowPlan;
 use crate::{RunError, RunOptions};
+
+/// What is built.
+pub(crate) enum Wanted<'p, 's> {
+    /// The whole network.
+    Whole,
+    /// The first part of it; that it is divided into parts is found out.
+    First,
+    /// A part of this number, beside the first.
+    Another(&'p Simulation<'s>, usize),
+}
 
 /// Builds trial `trial` of `scenario`, to be run with `options`.
 pub(crate) fn build<'a>(
     scenario: &'a Scenario,
     trial: u32,
+    wanted: &Wanted<'_, '_>,
     options: &RunOptions<'_>,
 ) -> Result<Simulation<'a>, RunError> {
     let topology = &scenario.topology;
     let (plans, tcp_flows) = plan::flows(scenario, trial);
     let hosts = hosts_of(topology, &plans);
-    let (mut ports, rates) = build_ports(scenario, trial, &hosts, options)?;
+    let (mut ports, rates, link_delays) = build_ports(scenario, trial, &hosts, options)?;
     let (mut routes, mut table) = (Routes::new(scenario, trial), Vec::new());
     let ways = routes.insert_flows(&plans, tcp_flows, None, &mut table, options)?;
     for way in table.split(|port| *port == ROUTE_END).filter(|way| !way.is_empty()) {
@@ -65,6 +79,20 @@ pub(crate) fn build<'a>(
     let all_ways = ways.0.iter().map(|&route| route_ports(&table, route));
     let measured_port = plan::measured_port(scenario, all_ways, tcp_flows);
     let gates = place_programs(topology, &mut roles, &mut ports);
+    let part = match wanted {
+        Wanted::Whole => None,
+        Wanted::First => Some(Part::new(0, Arc::new(partitioning(scenario, &link_delays, &roles)))),
+        Wanted::Another(first, number) => {
+            first.part.as_ref().map(|part| Part::new(*number, Arc::clone(&part.all)))
+        }
+    };
+    if let Some(part) = &part {
+        ports
+            .iter_mut()
+            .zip(&part.all.crosses)
+            .filter(|(_, c)| **c)
+            .for_each(|(port, _)| port.set_crossing());
+    }
     let probe_routes = routes.insert_probes(&roles, &mut table)?;
     count_probes(topology, &probe_routes, &table, &mut ports);
     options.goes_on()?;
@@ -91,6 +119,11 @@ pub(crate) fn build<'a>(
         profile.divides_at_timeout = gates.divides_at_timeout();
     }
     let exchanges = Exchanges::new(&plans, scenario, &profile_of, trial);
+    match wanted {
+        Wanted::Another(first, _) if routes.adopt(&first.routes) => table.clone_from(&first.net.routes),
+        Wanted::Whole => {}
+        Wanted::First | Wanted::Another(..) => find_all_ways(&exchanges, &mut routes, &mut table, options)?,
+    }
     let mut net = Net {
         now: Time::ZERO,
         events: EventQueue::new(),
@@ -120,7 +153,10 @@ pub(crate) fn build<'a>(
     let control = Control {
         flows_of: flows_of(nodes, if runner.is_empty() { &[] } else { &plans[..tcp_flows] }, &exchanges),
         runner,
-        post: scenario.post(trial),
+        post: match &part {
+            Some(part) => scenario.post_of_part(trial, part.number),
+            None => scenario.post(trial),
+        },
         probes,
         gates,
         tunings: vec![Tuning::default(); nodes],
@@ -141,8 +177,10 @@ pub(crate) fn build<'a>(
         flow_log,
         rtts_told: vec![RttSketch::default(); scenario.flows.len()],
         captured_port,
+        captured_messages: BTreeMap::new(),
         hosts,
         outages: Outages::new(scenario, trial),
+        part: part.map(Box::new),
         flows: FlowTable::new(scenario, trial, plans, ways, (profiles, &profile_of)),
     })
 }
@@ -227,7 +265,7 @@ fn build_ports(
     trial: u32,
     hosts: &Hosts,
     options: &RunOptions<'_>,
-) -> Result<(Vec<Port>, Vec<Rate>), RunError> {
+) -> Result<(Vec<Port>, Vec<Rate>, Vec<Span>), RunError> {
     let topology = &scenario.topology;
     let (mut links, mut ports) = (Links::default(), Vec::with_capacity(2 * topology.links.len()));
     let pools: Vec<Pool> = topology.nodes.iter().map(|_| Pool::default()).collect();
@@ -275,7 +313,49 @@ fn build_ports(
             ports.push(port);
         }
     }
-    Ok((ports, links.rates))
+    Ok((ports, links.rates, links.delays))
+}
+
+/// The parts that the scenario asks for. Ports that share memory, and those of a router with a role, stay together.
+fn partitioning(scenario: &Scenario, delays: &[Span], roles: &[Role]) -> Partitioning {
+    let topology = &scenario.topology;
+    let delays: Vec<Option<Span>> = (topology.links.iter().zip(delays))
+        .map(|(link, delay)| link.variation.is_none().then_some(*delay))
+        .collect();
+    let mut bound = vec![false; topology.nodes.len()];
+    roles.iter().for_each(|role| bound[role.place.node.index()] = true);
+    for port in (0..2 * topology.links.len() as u32).map(PortId) {
+        if topology.queue(port).shares_memory() {
+            bound[topology.transmitter(port).index()] = true;
+        }
+    }
+    Partitioning::new(
+        topology,
+        scenario.run.partitions as usize,
+        &Separable { delays: &delays, bound: &bound },
+    )
+}
+
+/// Finds the ways between all hosts that exchange messages, so that the table of routes of every part is the same.
+fn find_all_ways(
+    exchanges: &Exchanges,
+    routes: &mut Routes<'_>,
+    table: &mut Vec<u32>,
+    options: &RunOptions<'_>,
+) -> Result<(), RunError> {
+    for (number, (from, to, key)) in exchanges.pairs().enumerate() {
+        if number.is_multiple_of(STOP_CHECK) {
+            options.goes_on()?;
+        }
+        routes.way(from, to, key, table);
+        routes.way(to, from, key, table);
+        if table.len() as u64 > memory::MOST_ROUTE_PORTS {
+            return Err(RunError::Unrunnable(
+                "run.partitions: the ways of an exchange in this network take too much memory".into(),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn find_port(topology: &Topology, name: &str) -> Result<u32, RunError> {

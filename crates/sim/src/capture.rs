@@ -72,7 +72,9 @@ fn tcp_header(packet: &Packet, profile: &Profile) -> CapturedTcp {
         ..CapturedTcp::default()
     };
     header.sack_count = packet.sack_count;
-    for (block, &(offset, len)) in header.sack.iter_mut().zip(&packet.sack) {
+    // Other segments may have something else there.
+    let sack = if packet.reverse { &packet.sack } else { &[(0, 0); 4] };
+    for (block, &(offset, len)) in header.sack.iter_mut().zip(sack) {
         let left = ack.wrapping_add(offset);
         *block = (left, left.wrapping_add(len));
     }

@@ -30,9 +30,9 @@ pub(crate) struct Distributions {
     flow_drops: Vec<f32>,
     /// Packets that completed flows lost in all.
     dropped: u64,
-    /// Delays of data packets, and by flow their sum in seconds and number.
+    /// Delays of data packets, and by flow their sum and number.
     delays: Option<Sojourns>,
-    flow_delays: Vec<(f64, u64)>,
+    flow_delays: Vec<(Span, u64)>,
     /// Completion times in seconds of flows that began with their host's own settings, and with a scheme's.
     own: Vec<f64>,
     tuned: Vec<f64>,
@@ -59,7 +59,7 @@ impl Distributions {
             net.ports[*port as usize].extras();
         }
         let delays = Sojourns::new([(String::new(), Time::ZERO, Time::MAX)]);
-        let (handed, flow_delays) = (vec![0; flows], vec![(0.0, 0); flows]);
+        let (handed, flow_delays) = (vec![0; flows], vec![(Span::ZERO, 0); flows]);
         Self { is_on: true, handed, delays, flow_delays, router_ports, ..Self::default() }
     }
 
@@ -85,15 +85,20 @@ impl Distributions {
         let (Some(sent), Some(delays)) = (sent, &mut self.delays) else { return };
         delays.note(sent, now);
         if let Some((sum, number)) = self.flow_delays.get_mut(flow as usize) {
-            *sum += now.since(sent).as_secs_f64();
+            *sum += now.since(sent);
             *number += 1;
         }
     }
 
     /// The sampling interval from `from` to `now` has ended.
-    pub(crate) fn sample(&mut self, (from, now): (Time, Time), ports: &[Port], rates: &[(NodeId, Rate)]) {
+    pub(crate) fn sample<'p>(
+        &mut self,
+        (from, now): (Time, Time),
+        port: impl Fn(u32) -> &'p Port,
+        rates: &[(NodeId, Rate)],
+    ) {
         for (number, before) in &mut self.router_ports {
-            let (port, rate) = (&ports[*number as usize], rates[*number as usize].1);
+            let (port, rate) = (port(*number), rates[*number as usize].1);
             let begun = port.begun_bytes(now);
             let most = bits_between(port.schedule(), rate, from, now);
             // In a pause there is nothing to use.
@@ -101,6 +106,21 @@ impl Distributions {
                 self.utilization.push((800.0 * (begun - *before) as f64 / most) as f32);
             }
             *before = begun;
+        }
+    }
+
+    /// Takes over what another part of the network has collected.
+    pub(crate) fn absorb(&mut self, other: &mut Self) {
+        self.flow_drops.append(&mut other.flow_drops);
+        self.own.append(&mut other.own);
+        self.tuned.append(&mut other.tuned);
+        self.dropped += other.dropped;
+        if let (Some(own), Some(other)) = (&mut self.delays, &other.delays) {
+            own.absorb(other);
+        }
+        for ((sum, number), (other, others)) in self.flow_delays.iter_mut().zip(&other.flow_delays) {
+            *sum += *other;
+            *number += others;
         }
     }
 
@@ -126,7 +146,11 @@ impl Distributions {
         };
         let share = |part: u64, whole: u64| 100.0 * part as f64 / whole as f64;
         let undropped = drops.iter().filter(|share| **share == 0.0).count() as u64;
-        let means = self.flow_delays.iter().filter(|(_, n)| *n > 0).map(|(sum, n)| 1e3 * sum / *n as f64);
+        let means = self
+            .flow_delays
+            .iter()
+            .filter(|(_, n)| *n > 0)
+            .map(|(sum, n)| 1e3 * sum.as_secs_f64() / *n as f64);
         let worst = means.fold(f64::NAN, f64::max);
         let small = windows.iter().take(SMALL_WINDOW + 1).sum();
         let metrics = [

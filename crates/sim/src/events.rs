@@ -51,6 +51,8 @@ pub(crate) enum Event {
     NodeFault(u32),
     /// A packet that had a delay of its own arrives over port `.0`.
     Landing(u32),
+    /// The packet with key `.0`, which comes from another part of the network, arrives.
+    Crossed(u32),
     /// Turn `.0` of the trial's outages happens.
     Outage(u32),
     /// Routes learn of links that went down or came up.
@@ -129,6 +131,44 @@ impl EventQueue {
         Some((Time::from_nanos(at), event))
     }
 
+    /// The next event before `limit`. Nothing is planned before `limit` once there is none.
+    #[inline]
+    pub(crate) fn pop_before(&mut self, limit: Time) -> Option<(Time, Event)> {
+        if self.due.get(self.front).is_none() && !self.has_before(limit.as_nanos()) {
+            return None;
+        }
+        self.pop()
+    }
+
+    /// Whether an entry that is not due yet comes before `limit`.
+    #[inline]
+    fn has_before(&self, limit: u64) -> bool {
+        let Some((bucket, first, length)) = self.lowest() else { return false };
+        // The bounds of the bucket decide, but where the limit is between them.
+        first < limit && (limit - first >= length || bucket.iter().any(|(at, _)| *at < limit))
+    }
+
+    /// When the next event is.
+    pub(crate) fn next_at(&self) -> Option<Time> {
+        let due = self.due.get(self.front).map(|(at, _)| *at);
+        let next = due.or_else(|| self.lowest()?.0.iter().map(|(at, _)| *at).min());
+        next.map(Time::from_nanos)
+    }
+
+    /// The lowest bucket with entries, its first moment, and how long it is.
+    #[inline]
+    fn lowest(&self) -> Option<(&[(u64, Event)], u64, u64)> {
+        if self.levels == 0 {
+            return None;
+        }
+        let level = self.levels.trailing_zeros();
+        let digit = self.occupied[level as usize].trailing_zeros();
+        let length = 1 << (level * DIGIT);
+        let above = self.last.checked_shr((level + 1) * DIGIT).unwrap_or(0);
+        let first = above.checked_shl((level + 1) * DIGIT).unwrap_or(0) | u64::from(digit) << (level * DIGIT);
+        Some((&self.buckets[level as usize * BASE + digit as usize], first, length))
+    }
+
     /// Takes the first entry of the lowest bucket and files the rest again; `None` when nothing is pending.
     #[inline]
     fn advance(&mut self) -> Option<(u64, Event)> {
@@ -180,6 +220,11 @@ impl EventQueue {
             }
         };
         Some(entry.1)
+    }
+
+    /// Counts events that were taken elsewhere.
+    pub(crate) fn count(&mut self, taken: u64) {
+        self.taken += taken;
     }
 
     /// Events taken so far.

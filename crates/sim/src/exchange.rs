@@ -11,7 +11,6 @@ use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{Exchange, Scenario, Schedule};
 use bandmaster_core::time::{Span, Time};
 
-use crate::events::{Event, EventQueue};
 use crate::workload::FlowPlan;
 
 /// The exchanges of a run.
@@ -39,6 +38,14 @@ pub(crate) struct Message {
     pub(crate) group: usize,
 }
 
+/// How far a round is in one part of a run.
+#[derive(Clone, Copy)]
+pub(crate) struct Progress {
+    pub(crate) all: u64,
+    pub(crate) came: (u64, Time),
+    pub(crate) acknowledged: (u64, Time),
+}
+
 struct Running {
     /// Position of its flow group in the scenario.
     group: usize,
@@ -63,6 +70,10 @@ struct Running {
     times: Vec<(Span, u64)>,
     /// Pairwise: bit by host and step, whether the message that a host gets in a step has arrived.
     came: Vec<u64>,
+    /// Somebody else begins the rounds that follow. When a message came last, and was acknowledged.
+    is_held: bool,
+    last_came: Time,
+    last_acknowledged: Time,
 }
 
 struct Host {
@@ -75,7 +86,7 @@ struct Host {
 
 /// A flow number.
 #[derive(Clone, Copy, Default)]
-struct Slot {
+pub(crate) struct Slot {
     /// Step of its message; 0: none is under way.
     step: u32,
     generation: u8,
@@ -120,9 +131,75 @@ impl Exchanges {
         self.all.is_empty()
     }
 
-    /// Begins the first rounds.
-    pub(crate) fn begin(&mut self, events: &mut EventQueue) {
-        self.all.iter_mut().for_each(|running| running.begin(Time::ZERO, events));
+    /// Begins the first rounds: the flow that enters for each host, and when.
+    pub(crate) fn begin(&mut self, mut start: impl FnMut(Time, u32)) {
+        self.all.iter_mut().for_each(|running| running.begin(Time::ZERO, &mut start));
+    }
+
+    /// From now on somebody else begins the rounds that follow.
+    pub(crate) fn hold(&mut self) {
+        self.all.iter_mut().for_each(|running| running.is_held = true);
+    }
+
+    /// Number of exchanges.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Of the present round of a held exchange: messages in all, those that have come and been acknowledged here, and when each
+    /// happened last.
+    pub(crate) fn progress(&self, number: usize) -> Progress {
+        let running = &self.all[number];
+        let hosts = running.hosts.len() as u64;
+        let all = hosts * (hosts - 1);
+        Progress {
+            all,
+            came: (all - running.coming, running.last_came),
+            acknowledged: (all - running.open, running.last_acknowledged),
+        }
+    }
+
+    /// All messages of a held exchange's round had come at `now`.
+    pub(crate) fn end_round(&mut self, number: usize, now: Time) {
+        self.all[number].end_round(now);
+    }
+
+    /// The next round of a held exchange begins.
+    pub(crate) fn begin_round(&mut self, number: usize, now: Time, mut start: impl FnMut(Time, u32)) {
+        self.all[number].begin(now, &mut start);
+    }
+
+    /// What a flow number carries, for another part of the run.
+    pub(crate) fn slot(&self, flow: u32) -> Option<Slot> {
+        let running = self.all.iter().find(|running| running.contains(flow))?;
+        Some(running.slots[(flow - running.first) as usize])
+    }
+
+    /// A flow number carries what another part of the run says.
+    pub(crate) fn adopt(&mut self, flow: u32, slot: Slot) {
+        if let Some(running) = self.all.iter_mut().find(|running| running.contains(flow)) {
+            running.slots[(flow - running.first) as usize] = slot;
+        }
+    }
+
+    /// Every two hosts that exchange messages, with the key of their way.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (NodeId, NodeId, u64)> {
+        self.all.iter().flat_map(|running| {
+            let hosts = running.hosts.len();
+            (0..hosts * hosts).filter(move |pair| pair / hosts != pair % hosts).map(move |pair| {
+                let (from, to) = (pair / hosts, pair % hosts);
+                (running.hosts[from].node, running.hosts[to].node, running.key(from, to))
+            })
+        })
+    }
+
+    /// Takes over what another part of the same run has seen; `is_of` tells the flows that it has the senders of.
+    pub(crate) fn absorb(&mut self, other: &mut Self, is_of: impl Fn(u32) -> bool) {
+        self.completions.append(&mut other.completions);
+        for (own, other) in self.all.iter_mut().zip(&other.all) {
+            let slots = (other.first..).zip(own.slots.iter_mut().zip(&other.slots));
+            slots.filter(|(flow, _)| is_of(*flow)).for_each(|(_, (own, other))| *own = *other);
+        }
     }
 
     pub(crate) fn contains(&self, flow: u32) -> bool {
@@ -190,9 +267,9 @@ impl Exchanges {
 
     /// The message of `flow` is acknowledged to its end; the number is free. The barrier may be passed. Returns the flow number
     /// that may have a message now.
-    pub(crate) fn acknowledge(&mut self, flow: u32, now: Time, events: &mut EventQueue) -> Option<u32> {
+    pub(crate) fn acknowledge(&mut self, flow: u32, now: Time, start: impl FnMut(Time, u32)) -> Option<u32> {
         let running = self.all.iter_mut().find(|running| running.contains(flow))?;
-        running.acknowledge(flow, now, events);
+        running.acknowledge(flow, now, start);
         running.next_of((flow - running.first) as usize / running.each() as usize, flow)
     }
 
@@ -230,6 +307,9 @@ impl Running {
             open: 0,
             times: Vec::new(),
             came: Vec::new(),
+            is_held: false,
+            last_came: Time::ZERO,
+            last_acknowledged: Time::ZERO,
         }
     }
 
@@ -290,7 +370,7 @@ impl Running {
         self.sizes[(self.begun as usize - 1) % self.sizes.len()]
     }
 
-    fn begin(&mut self, now: Time, events: &mut EventQueue) {
+    fn begin(&mut self, now: Time, start: &mut impl FnMut(Time, u32)) {
         if self.begun == self.rounds {
             return;
         }
@@ -305,7 +385,7 @@ impl Running {
             host.step = 0;
             let at = now + wait.draw(&mut self.stream);
             self.at = self.at.min(at);
-            events.push(at, Event::Start(self.first + number * each));
+            start(at, self.first + number * each);
         }
     }
 
@@ -351,8 +431,9 @@ impl Running {
     fn come(&mut self, flow: u32, now: Time) -> Option<u32> {
         let at = (flow - self.first) as usize;
         self.coming -= 1;
-        if self.coming == 0 {
-            self.times.push((now.since(self.at), self.bytes() * (self.hosts.len() as u64 - 1)));
+        self.last_came = now;
+        if self.coming == 0 && !self.is_held {
+            self.end_round(now);
         }
         if self.schedule != Schedule::Pairwise {
             return None;
@@ -364,7 +445,11 @@ impl Running {
         self.next_of(to, self.first + to as u32)
     }
 
-    fn acknowledge(&mut self, flow: u32, now: Time, events: &mut EventQueue) {
+    fn end_round(&mut self, now: Time) {
+        self.times.push((now.since(self.at), self.bytes() * (self.hosts.len() as u64 - 1)));
+    }
+
+    fn acknowledge(&mut self, flow: u32, now: Time, mut start: impl FnMut(Time, u32)) {
         let at = (flow - self.first) as usize;
         if self.slots[at].step == 0 {
             return;
@@ -373,8 +458,9 @@ impl Running {
         let host = at / self.each() as usize;
         self.hosts[host].under_way -= 1;
         self.open -= 1;
-        if self.open == 0 {
-            self.begin(now, events);
+        self.last_acknowledged = now;
+        if self.open == 0 && !self.is_held {
+            self.begin(now, &mut start);
         }
     }
 }
@@ -387,6 +473,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::events::{Event, EventQueue};
 
     fn running(hosts: u32, schedule: Schedule, rounds: u32) -> Exchanges {
         kept(hosts, schedule, rounds, false)
@@ -414,7 +501,7 @@ mod tests {
     /// hold at any time.
     fn drive(mut exchanges: Exchanges, schedule: Schedule, picks: &[u16]) -> Vec<BTreeMap<(u32, u32), u64>> {
         let mut events = EventQueue::new();
-        exchanges.begin(&mut events);
+        exchanges.begin(|at, flow| events.push(at, Event::Start(flow)));
         let mut rounds = Vec::new();
         // By flow number: the message, and whether it has arrived.
         let mut under_way: BTreeMap<u32, (Message, bool)> = BTreeMap::new();
@@ -440,8 +527,10 @@ mod tests {
                 let Some((&flow, entry)) = under_way.iter_mut().nth(at) else { return rounds };
                 if entry.1 {
                     under_way.remove(&flow);
-                    ready.extend(exchanges.acknowledge(flow, now, &mut events));
-                    exchanges.acknowledge(flow, now, &mut events);
+                    ready.extend(
+                        exchanges.acknowledge(flow, now, |at, flow| events.push(at, Event::Start(flow))),
+                    );
+                    exchanges.acknowledge(flow, now, |at, flow| events.push(at, Event::Start(flow)));
                 } else {
                     entry.1 = true;
                     ready.extend(exchanges.come(flow, now));
@@ -486,7 +575,7 @@ mod tests {
     fn a_persistent_connection_is_told_what_it_carries_in_all() {
         let mut exchanges = kept(3, Schedule::Window(2), 2, true);
         let mut events = EventQueue::new();
-        exchanges.begin(&mut events);
+        exchanges.begin(|at, flow| events.push(at, Event::Start(flow)));
         let mut totals = Vec::new();
         for _ in 0..4 {
             while let Some((_, Event::Start(flow))) = events.pop() {
@@ -501,7 +590,7 @@ mod tests {
             }
             for flow in 10..16 {
                 exchanges.come(flow, Time::ZERO);
-                exchanges.acknowledge(flow, Time::ZERO, &mut events);
+                exchanges.acknowledge(flow, Time::ZERO, |at, flow| events.push(at, Event::Start(flow)));
             }
         }
         assert_eq!(totals, [(1000, false), (4000, false), (5000, false), (8000, true)]);
@@ -513,14 +602,14 @@ mod tests {
     fn pairwise_a_host_waits_for_the_message_of_its_step() {
         let mut exchanges = running(3, Schedule::Pairwise, 1);
         let mut events = EventQueue::new();
-        exchanges.begin(&mut events);
+        exchanges.begin(|at, flow| events.push(at, Event::Start(flow)));
         for flow in 10..13 {
             assert_eq!(exchanges.enter(flow), flow..flow + 1);
             assert!(exchanges.take(flow, Time::ZERO).is_some());
         }
         let now = Time::from_nanos(1000);
         assert_eq!(exchanges.come(10, now), Some(11));
-        exchanges.acknowledge(10, now, &mut events);
+        exchanges.acknowledge(10, now, |at, flow| events.push(at, Event::Start(flow)));
         assert_eq!(exchanges.take(10, now), None);
         assert_eq!(exchanges.come(12, now), Some(10));
         let message = exchanges.take(10, now).expect("a message");

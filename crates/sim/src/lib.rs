@@ -13,6 +13,8 @@ mod link;
 mod net;
 mod outages;
 mod packet;
+mod parallel;
+mod partition;
 mod probes;
 mod routes;
 mod simulation;
@@ -43,6 +45,9 @@ pub struct RunOptions<'a> {
     pub capture: Option<Capture<'a>>,
     /// What takes a row for each flow, in the same order every time.
     pub flows: Option<&'a dyn Fn(FlowRecord)>,
+    /// Threads that simulate the parts of a network that a scenario divides (`run.partitions`); 0 counts as 1. The record
+    /// does not depend on it.
+    pub threads: usize,
 }
 
 impl RunOptions<'_> {
@@ -86,5 +91,8 @@ pub fn run(
     trial: u32,
     options: &mut RunOptions<'_>,
 ) -> Result<RunRecord, RunError> {
-    build::build(scenario, trial, options)?.run(case, trial, options)
+    if scenario.run.partitions > 1 {
+        return parallel::run(scenario, case, trial, options);
+    }
+    build::build(scenario, trial, &build::Wanted::Whole, options)?.run(case, trial, options)
 }

@@ -91,6 +91,8 @@ pub(crate) struct Extras {
     losses: Option<Box<Losses>>,
     /// The wire, when its packets take different times.
     wire: Option<Box<Wire>>,
+    /// The other end may be of another part of the network.
+    crossing: Option<Crossing>,
     /// Packets that the wire lost.
     lost: u64,
     /// The link is down.
@@ -111,6 +113,13 @@ pub(crate) struct Extras {
     pub(crate) sojourns: Option<Box<SojournWatch>>,
     /// Copies of packets with the start of their transmission.
     pub(crate) capture: Option<Vec<(Time, Packet)>>,
+}
+
+/// A wire whose packets leave this part of the network when they have been transmitted.
+struct Crossing {
+    delay: Span,
+    /// The packet that has just left, and when it arrives.
+    left: Option<(Time, Label)>,
 }
 
 /// Counters of a port. Every packet that it was offered has one fate: dropped, held, in transit, delivered, lost by the wire
@@ -228,8 +237,10 @@ impl Port {
 
     /// What the completion time in an empty network depends on.
     pub(crate) fn ideal(&self) -> IdealPort {
-        let wire = self.extras.as_ref().and_then(|extras| extras.wire.as_deref());
-        let delay = wire.map_or(self.delay, Wire::delay);
+        let extras = self.extras.as_ref();
+        let crossing = extras.and_then(|extras| extras.crossing.as_ref()).map(|crossing| crossing.delay);
+        let wire = extras.and_then(|extras| extras.wire.as_deref()).map(Wire::delay);
+        let delay = crossing.or(wire).unwrap_or(self.delay);
         IdealPort { nanos_per_byte: self.nanos_per_byte, delay }
     }
 
@@ -248,6 +259,23 @@ impl Port {
     pub(crate) fn set_propagation(&mut self, propagation: Propagation) {
         self.delay = Span::ZERO;
         self.extras().wire = Some(Box::new(Wire::new(propagation)));
+    }
+
+    /// Lets packets leave this part of the network when they have been transmitted.
+    pub(crate) fn set_crossing(&mut self) {
+        let delay = std::mem::take(&mut self.delay);
+        self.extras().crossing = Some(Crossing { delay, left: None });
+    }
+
+    /// How long packets that leave this part of the network take to the other end.
+    pub(crate) fn crossing_delay(&self) -> Span {
+        let crossing = self.extras.as_ref().and_then(|extras| extras.crossing.as_ref());
+        crossing.map_or(Span::ZERO, |crossing| crossing.delay)
+    }
+
+    /// The packet that has just left this part of the network, and when it arrives.
+    pub(crate) fn take_left(&mut self) -> Option<(Time, Label)> {
+        self.extras.as_mut()?.crossing.as_mut()?.left.take()
     }
 
     /// Adds losses on the wire.
@@ -770,7 +798,7 @@ impl Port {
         }
         let has_payload = is_data && packet.payload > 0;
         let is_lost = extras.losses.as_mut().is_some_and(|losses| losses.loses_next(has_payload));
-        let varies = if extras.wire.is_some() { VARIED } else { 0 };
+        let varies = if extras.wire.is_some() || extras.crossing.is_some() { VARIED } else { 0 };
         Some(if is_lost { LOST } else { varies })
     }
 }

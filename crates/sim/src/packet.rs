@@ -158,6 +158,20 @@ impl Slab {
         self.logged_drops.get_mut(flow as usize).map_or(0, std::mem::take).into()
     }
 
+    /// Adds packets of a flow's sender that were dropped elsewhere.
+    pub(crate) fn add_drops(&mut self, flow: u32, dropped: u32) {
+        if let Some(drops) = self.drops.get_mut(flow as usize) {
+            *drops += dropped;
+        }
+    }
+
+    /// The same where rows of flows are logged.
+    pub(crate) fn add_logged_drops(&mut self, flow: u32, dropped: u64) {
+        if let Some(drops) = self.logged_drops.get_mut(flow as usize) {
+            *drops += dropped as u32;
+        }
+    }
+
     /// Another connection takes the number of a flow: what was dropped of the last one is of no interest any more.
     pub(crate) fn forget_drops(&mut self, flow: u32) {
         self.take_drops(flow);

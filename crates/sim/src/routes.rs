@@ -225,6 +225,13 @@ impl<'a> Routes<'a> {
         self.router.route_over(plan.src, &via, plan.dst, flow)
     }
 
+    /// Takes over the ways of an exchange that the same network has found elsewhere; false where the table of routes does not tell
+    /// them.
+    pub(crate) fn adopt(&mut self, other: &Routes<'_>) -> bool {
+        self.tails.runs.clone_from(&other.tails.runs);
+        !self.tails.runs.is_empty()
+    }
+
     /// The way between two hosts of an exchange; where there are several, `key` picks. None when there is none, which
     /// the scenario's reader has excluded.
     pub(crate) fn way(&mut self, from: NodeId, to: NodeId, key: u64, table: &mut Vec<u32>) -> Option<Way> {

@@ -2,12 +2,15 @@
 
 mod flow_log;
 mod flows;
+mod part;
 mod rerouting;
 mod results;
 mod schemes;
 mod traffic;
 
-use bandmaster_core::control::{FlowEnd, Observation};
+use std::collections::BTreeMap;
+
+use bandmaster_core::control::FlowEnd;
 use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::measure::rtt::RttSketch;
@@ -34,6 +37,7 @@ use crate::workload::FlowPlan;
 use crate::{RunError, RunOptions};
 pub(crate) use flow_log::FlowLog;
 pub(crate) use flows::{FlowTable, Udp, profiles};
+pub(crate) use part::{Mail, Part};
 pub(crate) use schemes::Control;
 
 /// Events between two looks at the caller's stop flag.
@@ -56,11 +60,14 @@ pub(crate) struct Simulation<'a> {
     pub(crate) flow_log: Option<Box<FlowLog>>,
     /// By flow group: round-trip times of the rows so far.
     pub(crate) rtts_told: Vec<RttSketch>,
-    /// Port that is captured.
+    /// Port that is captured, and by flow number and generation the receivers of messages, which packets do not state.
     pub(crate) captured_port: Option<u32>,
+    pub(crate) captured_messages: BTreeMap<(u32, u8), NodeId>,
     /// What ports know of the hosts of flows.
     pub(crate) hosts: Hosts,
     pub(crate) outages: Outages,
+    /// None: this is the whole network.
+    pub(crate) part: Option<Box<Part>>,
 }
 
 /// Both ends of a TCP flow.
@@ -201,7 +208,10 @@ impl Simulation<'_> {
         }
     }
 
-    fn schedule_start(&mut self) {
+    pub(crate) fn schedule_start(&mut self) {
+        if self.part.is_some() {
+            return self.schedule_part();
+        }
         let run = &self.scenario.run;
         self.net.schedule(Time::ZERO + run.sample, Event::Sample);
         // A flow whose stop comes before a drawn start never runs.
@@ -215,7 +225,8 @@ impl Simulation<'_> {
         }
         let events = &mut self.net.events;
         self.rounds.begin(|at, flow| events.push(at, Event::Start(flow)));
-        self.exchanges.begin(&mut self.net.events);
+        let events = &mut self.net.events;
+        self.exchanges.begin(|at, flow| events.push(at, Event::Start(flow)));
         for (i, fault) in self.scenario.faults.nodes.iter().enumerate() {
             self.net.events.push(fault.at, Event::NodeFault(i as u32));
         }
@@ -228,9 +239,10 @@ impl Simulation<'_> {
             Event::Arrival(port) => {
                 let net = &mut self.net;
                 let arrived = net.ports[port as usize].arrive(port, net.now, &mut net.slab, &mut net.events);
-                let Some(label) = arrived else { return };
+                let Some(label) = arrived else { return self.cross(port) };
                 self.pass_on(port, label);
             }
+            Event::Crossed(number) => self.come_over(number),
             Event::Landing(port) => self.land(port),
             Event::PortFree(port) => {
                 let net = &mut self.net;
@@ -361,11 +373,12 @@ impl Simulation<'_> {
                 sender.on_ack(&packet, profile, net);
                 target.map_or_else(|| sender.is_done(), |(total, _)| sender.acknowledged() >= total)
             });
-            if is_message
-                && is_done
-                && let Some(next) = self.exchanges.acknowledge(flow, self.net.now, &mut self.net.events)
-            {
-                self.send_message(next);
+            if is_message && is_done {
+                let events = &mut self.net.events;
+                let start = |at, flow| events.push(at, Event::Start(flow));
+                if let Some(next) = self.exchanges.acknowledge(flow, self.net.now, start) {
+                    self.send_message(next);
+                }
             }
             if !self.flows.shares.is_empty() {
                 self.push_data(flow, packet.flags & flag::SYN != 0);
@@ -436,11 +449,8 @@ impl Simulation<'_> {
         self.with_receiver(flow, |receiver, profile, net| receiver.on_segment(packet, profile, net));
         let has_ended = was_open && !self.is_receiver_open(flow);
         if has_ended && !self.control.runner.is_empty() {
-            let FlowPlan { src, dst, .. } = self.flows.plans[flow as usize];
-            for (node, end) in [(dst, FlowEnd::Receiver), (src, FlowEnd::Sender)] {
-                let stats = self.stats_of(flow, end);
-                self.observe(node, &Observation::Carried(stats));
-                self.observe(node, &Observation::FlowEnded(FlowId(flow)));
+            for end in [FlowEnd::Receiver, FlowEnd::Sender] {
+                self.tell_of_flow_end(flow, end);
             }
         }
         let completes = match (was_complete, target) {
@@ -449,12 +459,18 @@ impl Simulation<'_> {
             (None, None) => has_ended,
         };
         if completes && self.distributions.is_on() {
-            self.note_completion(flow);
+            match &mut self.part {
+                // Its sender is elsewhere.
+                Some(part) if part.of(self.flows.plans[flow as usize].src) != part.number => {
+                    part.completed.push((self.net.now, flow));
+                }
+                _ => self.note_completion(flow, self.net.now),
+            }
         }
         if completes && self.flow_log.is_some() {
             let first = flow - self.flows.plans[flow as usize].subflow(&self.scenario.flows);
             if is_message || self.rounds.contains(first) {
-                self.log_transfer(first);
+                self.note_transfer(first);
             }
         }
         if completes && !self.rounds.is_empty() {
@@ -478,7 +494,27 @@ impl Simulation<'_> {
     /// Opens the connection of the message that an exchange has for `flow` now, if it has one.
     fn send_message(&mut self, flow: u32) {
         let Some(message) = self.exchanges.take(flow, self.net.now) else { return };
-        let Message { from, to, key, .. } = message;
+        self.tell_of_message(flow, message);
+        if self.captured_port.is_some() {
+            self.captured_messages.insert((flow, message.generation), message.to);
+        }
+        if let Some((total, is_last)) = message.total
+            && self.connections.get(flow as usize).is_some()
+        {
+            self.give(flow, total, !is_last);
+            return;
+        }
+        self.open_message(flow, &message);
+        self.announce(flow, message.from, FlowEnd::Sender);
+        if let Some((total, is_last)) = message.total {
+            self.give(flow, total, !is_last);
+        }
+        self.with_sender(flow, Sender::open);
+    }
+
+    /// Makes the connection of a message, in place of the last one with its flow number.
+    fn open_message(&mut self, flow: u32, message: &Message) {
+        let Message { from, to, key, .. } = *message;
         let way =
             |from, to, routes: &mut Routes<'_>, net: &mut Net| routes.way(from, to, key, &mut net.routes);
         let there = way(from, to, &mut self.routes, &mut self.net);
@@ -487,12 +523,6 @@ impl Simulation<'_> {
             panic!("no way between nodes {} and {} of an exchange", from.0, to.0)
         };
         let i = flow as usize;
-        if let Some((total, is_last)) = message.total
-            && self.connections.get(i).is_some()
-        {
-            self.give(flow, total, !is_last);
-            return;
-        }
         self.net.starts[i] = [there.first, back.first];
         if !self.control.runner.is_empty() {
             self.move_flow(flow, to);
@@ -503,7 +533,9 @@ impl Simulation<'_> {
         self.forget_late(flow);
         if !self.control.runner.is_empty() {
             self.note_replaced(flow);
-            self.tune(flow);
+            if self.has_node(from) {
+                self.tune(flow);
+            }
         }
         let profile = self.flows.profile(i);
         let new = || {
@@ -519,11 +551,6 @@ impl Simulation<'_> {
         } else {
             self.connections.get_or_insert_with(i, new);
         }
-        self.announce(flow, from, FlowEnd::Sender);
-        if let Some((total, is_last)) = message.total {
-            self.give(flow, total, !is_last);
-        }
-        self.with_sender(flow, Sender::open);
     }
 
     /// A flow of an exchange ends at another host from now on.
@@ -548,7 +575,7 @@ impl Simulation<'_> {
     }
 
     /// The last byte of a connection has arrived. What has no size, or was cut off before, is no transfer that completed.
-    fn note_completion(&mut self, flow: u32) {
+    fn note_completion(&mut self, flow: u32, now: Time) {
         let plan = &self.flows.plans[flow as usize];
         let groups = &self.scenario.flows;
         let subflows = plan.group(groups).multipath.map_or(1, |multipath| multipath.subflows);
@@ -568,7 +595,7 @@ impl Simulation<'_> {
         let begun =
             self.exchanges.begun(first).or(self.rounds.begun(first)).unwrap_or(self.flows.plans[i].start);
         let is_tuned = self.flows.tuned.iter().any(|(.., profile)| *profile == self.flows.profile_of[i]);
-        self.distributions.note_completion(packets, dropped, self.net.now.since(begun), is_tuned);
+        self.distributions.note_completion(packets, dropped, now.since(begun), is_tuned);
     }
 
     /// Gives a multipath connection's subflows data as the scheduler says, after something has arrived at one of them.

@@ -111,7 +111,8 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     let settings = settings.into_iter().chain(traffic.into_iter().flatten()).collect();
     let mut experiment = Experiment::of_file(EMULATE, checked, settings, CaptureArgs::default());
     shorten(&mut experiment, console);
-    let work = WorkArgs { jobs: JobsArgs { jobs: Some(args.jobs) }, report: args.report.clone() };
+    let work =
+        WorkArgs { jobs: JobsArgs { jobs: Some(args.jobs), threads: None }, report: args.report.clone() };
     in_labs(experiment, args.traffic, args.jobs, console, |runtime, experiment| {
         execute(runtime, experiment, &work, console)
     })
@@ -137,8 +138,8 @@ pub(crate) fn go_on(
     let who =
         if found.header.settings.windows(2).any(|words| words == IPERF3) { Who::Iperf3 } else { Who::Own };
     in_labs(experiment, who, jobs, console, |runtime, experiment| {
-        let threads = JobsArgs { jobs: Some(jobs) }.threads();
-        super::execute::go_on(runtime, experiment, path, (found, file), threads, json, console)
+        let cores = JobsArgs { jobs: Some(jobs), threads: None }.cores();
+        super::execute::go_on(runtime, experiment, path, (found, file), cores, json, console)
     })
 }
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
@@ -22,7 +21,7 @@ use crate::console::{Console, complain};
 use crate::embed::Brought;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
-use crate::jobs::{self, Job, Outcome, TrialError, TrialKey, TrialResult, simulated};
+use crate::jobs::{self, Cores, Job, Outcome, TrialError, TrialKey, TrialResult, simulated};
 use crate::progress::Progress;
 use crate::records::{self, Found, Header, Part, Records, StoredStudy};
 use crate::report::flows::{self, FlowBlocks};
@@ -217,7 +216,7 @@ pub(crate) const SIMULATE: &str = "simulate";
 pub(crate) const SIMULATION: Runtime<'static> = Runtime { world: SIMULATE, run: &simulate };
 
 fn simulate(job: &Job<'_>, stop: &AtomicBool, flows: Option<&dyn Fn(FlowRecord)>) -> TrialResult {
-    let mut options = RunOptions { stop: Some(stop), flows, ..RunOptions::default() };
+    let mut options = RunOptions { stop: Some(stop), flows, threads: job.threads, ..RunOptions::default() };
     simulated(bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options))
 }
 
@@ -242,7 +241,7 @@ pub(crate) fn execute(
         |folder: &OutputFolder| Records::create(&folder.path().join(records::FILE), &experiment.header(None));
     let records = folder.as_ref().map(create).transpose()?;
     let output = Output { folder, existed, json };
-    run_and_publish(runtime, experiment, (records, BTreeMap::new()), output, work.jobs.threads(), console)
+    run_and_publish(runtime, experiment, (records, BTreeMap::new()), output, work.jobs.cores(), console)
 }
 
 /// Goes on with the run whose records are `found` in the folder `path`.
@@ -251,7 +250,7 @@ pub(crate) fn go_on(
     experiment: &Experiment,
     path: &Path,
     (found, file): (Found, File),
-    threads: NonZeroUsize,
+    cores: Cores,
     json: bool,
     console: Console,
 ) -> Result<Exit, Failure> {
@@ -270,7 +269,7 @@ pub(crate) fn go_on(
     console.say(format!("resuming: {} of {planned} trials are there", trials.len()));
     let done = trials.into_iter().map(|(key, trial)| (key, trial.result)).collect();
     let output = Output { folder: Some(folder), existed: true, json };
-    run_and_publish(runtime, experiment, (Some(records), done), output, threads, console)
+    run_and_publish(runtime, experiment, (Some(records), done), output, cores, console)
 }
 
 /// What ended trials gave.
@@ -281,7 +280,7 @@ fn run_and_publish(
     experiment: &Experiment,
     (records, done): (Option<Records>, Done),
     output: Output,
-    threads: NonZeroUsize,
+    cores: Cores,
     console: Console,
 ) -> Result<Exit, Failure> {
     let studies = experiment.studies();
@@ -299,7 +298,7 @@ fn run_and_publish(
     };
     let stop = interrupt::watch()?;
     let work = |run: &RunTrial<'_>| {
-        run_trials(&plan, studies.len(), run, (records.as_ref(), done), threads, stop, visible)
+        run_trials(&plan, studies.len(), run, (records.as_ref(), done), cores, stop, visible)
     };
     let outcome = if console.has_view() {
         let trials = Board::new(Trials::new(&experiment.title, &studies, &plan));
@@ -323,7 +322,7 @@ pub(crate) fn run_trials<'a>(
     studies: usize,
     run: &RunTrial<'_>,
     (records, done): (Option<&Records>, Done),
-    threads: NonZeroUsize,
+    cores: Cores,
     stop: &AtomicBool,
     visible: bool,
 ) -> Outcome<'a> {
@@ -335,7 +334,7 @@ pub(crate) fn run_trials<'a>(
         trial.finish(&result);
         result
     };
-    let outcome = jobs::run_all(plan, studies, done, threads, stop, &progress, run);
+    let outcome = jobs::run_all(plan, studies, done, cores, stop, &progress, run);
     interrupt::heard();
     progress.clear();
     outcome
@@ -561,8 +560,12 @@ impl<'a> Capture<'a> {
                     failed = writer.write(packet);
                 }
             };
-            let mut options =
-                RunOptions { stop: Some(stop), capture: Some((self.port, &mut on_packet)), flows };
+            let mut options = RunOptions {
+                stop: Some(stop),
+                capture: Some((self.port, &mut on_packet)),
+                flows,
+                threads: job.threads,
+            };
             result = bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options);
             failed?;
             match &result {

@@ -72,5 +72,5 @@ pub(crate) fn resume(args: &ResumeArgs, console: Console) -> Result<Exit, Failur
         ));
     }
     let experiment = Experiment::of_records(&found)?;
-    go_on(&SIMULATION, &experiment, folder, (found, file), args.jobs.threads(), args.json, console)
+    go_on(&SIMULATION, &experiment, folder, (found, file), args.jobs.cores(), args.json, console)
 }

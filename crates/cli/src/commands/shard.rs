@@ -87,9 +87,9 @@ pub(crate) fn shard(args: &ShardArgs, console: Console) -> Result<Exit, Failure>
         console.say(format!("going on: {} of {} trials are there", done.len(), plan.len()));
     }
     let visible = console.animates() && !json;
-    let threads = args.jobs.threads();
+    let cores = args.jobs.cores();
     let outcome =
-        run_trials(&plan, studies.len(), SIMULATION.run, (Some(&records), done), threads, stop, visible);
+        run_trials(&plan, studies.len(), SIMULATION.run, (Some(&records), done), cores, stop, visible);
     records.into_rows().map_err(|error| {
         Failure::run(format!("{error}; finished trials are kept: the same command goes on with them"))
     })?;

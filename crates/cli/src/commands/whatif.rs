@@ -246,7 +246,7 @@ fn simulate(studies: &[Study], console: Console) -> Result<Vec<Vec<RunRecord>>, 
         simulated(bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options))
     };
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let outcome = jobs::run_all(&plan, studies.len(), BTreeMap::new(), threads, stop, &progress, run);
+    let outcome = jobs::run_all(&plan, studies.len(), BTreeMap::new(), threads.into(), stop, &progress, run);
     interrupt::heard();
     progress.clear();
     if outcome.stopped {

@@ -161,6 +161,7 @@ fn scenario() -> Scenario {
             sample: Span::from_millis(100),
             trials: 2,
             seed: 1,
+            partitions: 1,
         },
         topology: Topology {
             nodes: vec![host("server"), host("client")],

@@ -104,6 +104,14 @@ impl Delays {
         })
     }
 
+    /// Takes over what another part of the same run has measured in the present interval.
+    pub fn absorb(&mut self, other: &mut Self) {
+        let pairs = self.rtts.iter_mut().zip(&mut other.rtts);
+        for (own, other) in pairs.chain(self.queueing.iter_mut().zip(&mut other.queueing)) {
+            own.merge(&std::mem::take(other));
+        }
+    }
+
     /// A sender of a flow has measured a round-trip time.
     pub fn note_rtt(&mut self, flow: u32, time: Span) {
         if let Some(part) = self.groups.of(flow) {

@@ -60,6 +60,14 @@ impl Sojourns {
         }
     }
 
+    /// Takes over what another part of the network has seen.
+    pub fn absorb(&mut self, other: &Self) {
+        for (own, other) in self.0.iter_mut().zip(&other.0) {
+            // It grows as far as a run is long.
+            let _ = own.nanos.add(&other.nanos);
+        }
+    }
+
     /// Mean time of the first part of the run, in milliseconds; not-a-number without packets.
     pub fn mean_millis(&self) -> f64 {
         self.0.first().filter(|part| !part.nanos.is_empty()).map_or(f64::NAN, |part| part.nanos.mean() / 1e6)

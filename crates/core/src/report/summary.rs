@@ -200,6 +200,7 @@ pub(super) mod tests {
                 sample: Span::from_millis(100),
                 trials: 2,
                 seed: 1,
+                partitions: 1,
             },
             topology: Topology {
                 nodes: Vec::new(),

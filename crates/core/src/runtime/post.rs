@@ -42,12 +42,22 @@ impl Post {
             }
             delay = self.plane.delay;
         }
+        Some((delay, self.take_in(to, message)))
+    }
+
+    /// Takes a message in that another part of the same run has let through; its number.
+    pub fn take_in(&mut self, to: NodeId, message: Message) -> u32 {
         let number = self.free.pop().unwrap_or(self.messages.len() as u32);
         if number as usize == self.messages.len() {
             self.messages.push(None);
         }
         self.messages[number as usize] = Some((to, message));
-        Some((delay, number))
+        number
+    }
+
+    /// Counts the bytes of messages that another part of the same run has sent.
+    pub fn absorb(&mut self, other: &Self) {
+        self.bytes_sent += other.bytes_sent;
     }
 
     /// Takes message `number` out, with the node that it is for; none when it has been taken.

@@ -111,6 +111,8 @@ pub(super) static RUN: TableDef = TableDef {
         "quick-trials": Kind::Integer { min: 1, max: 100_000 }, default "2";
         /// Seed of every random stream
         "seed": Kind::Integer { min: 0, max: i64::MAX }, default "1";
+        /// Parts of the network that `--threads` can simulate at the same time; a part of the input, as the seed
+        "partitions": Kind::Integer { min: 1, max: 64 }, default "1";
     }],
     selector: None,
     nested: &[],

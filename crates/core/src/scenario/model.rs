@@ -74,6 +74,12 @@ impl Scenario {
         Post::new(self.control.clone(), Stream::new(self.run.seed, trial, "control-plane"))
     }
 
+    /// The same for a part of a divided network.
+    pub fn post_of_part(&self, trial: u32, part: usize) -> Post {
+        let stream = Stream::new(self.run.seed, trial, &format!("control-plane/part-{part}"));
+        Post::new(self.control.clone(), stream)
+    }
+
     /// Losses of probes in one trial.
     pub fn probe_faults(&self, trial: u32) -> ProbeFaults {
         let stream = Stream::new(self.run.seed, trial, "faults/probe-loss");
@@ -94,6 +100,13 @@ pub struct RunPlan {
     pub trials: u32,
     /// Seed of every random stream.
     pub seed: u64,
+    /// Parts of the network that are simulated beside each other; 1: the whole is one.
+    #[serde(skip_serializing_if = "is_one")]
+    pub partitions: u32,
+}
+
+fn is_one(partitions: &u32) -> bool {
+    *partitions == 1
 }
 
 /// What is recorded and summarised.

@@ -12,10 +12,11 @@ use super::{network, outages, traffic};
 use crate::file::{Item, Layer, Section, is_name, joined, suggestion};
 use crate::id::{NodeId, PortId};
 use crate::memory;
+use crate::qdisc::QueueConfig;
 use crate::report::metric::{self, Place};
 use crate::routing::Router;
 use crate::runtime::inventory::Change;
-use crate::scheme::{Act, SchemeConfig};
+use crate::scheme::{Act, REGISTRY, SchemeConfig};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
 use crate::units::{Dimension, parse_quantity};
@@ -65,6 +66,9 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
         measure: measure?,
     };
     refuse_dctcp_without_marks(reader, &file, &scenario);
+    if scenario.run.partitions > 1 {
+        refuse_for_partitions(reader, &file, &scenario);
+    }
     let needs = memory::most(&scenario);
     if needs > memory::MOST_BYTES {
         let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
@@ -77,6 +81,42 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
         return None;
     }
     Some(scenario)
+}
+
+/// What the parts of a divided network cannot do.
+fn refuse_for_partitions(reader: &mut Reader, file: &Section<'_>, scenario: &Scenario) {
+    let probes = |config: &&SchemeConfig| config.scheme.acts().any(|act| act == Act::Probe);
+    // Nobody knows what its roles share.
+    let is_brought = |config: &&SchemeConfig| REGISTRY.iter().all(|known| known.name != config.scheme.name);
+    let has_brought_control = |group: &&FlowGroup| matches!(&group.transport, Transport::Tcp { settings, .. } if settings.brought_control.is_some());
+    let sends = scenario.schemes.iter().any(|config| config.scheme.acts().any(|act| act == Act::Send));
+    let links = &scenario.topology.links;
+    let isolates = |queue: &QueueConfig| queue.isolates_hosts();
+    let by_host =
+        || links.iter().any(|link| isolates(&link.queue) || link.queue_back.as_ref().is_some_and(isolates));
+    let resets = |group: &&FlowGroup| group.reset && group.multipath.is_some();
+    let has_exchange = scenario.flows.iter().any(|group| group.exchange.is_some());
+    let what = if let Some(config) = scenario.schemes.iter().find(probes) {
+        format!("{}, which sends probes", config.scheme.name)
+    } else if let Some(config) = scenario.schemes.iter().find(is_brought) {
+        format!("{}, a scheme of your own", config.scheme.name)
+    } else if let Some(group) = scenario.flows.iter().find(has_brought_control) {
+        format!("`{}`, whose congestion control is your own", group.name)
+    } else if sends && scenario.control.delay.is_zero() {
+        "a `control.delay` of 0s".to_owned()
+    } else if has_exchange && by_host() {
+        "an exchange over queues that isolate hosts".to_owned()
+    } else if has_exchange && !scenario.faults.outages.is_empty() {
+        "an exchange and links that fail".to_owned()
+    } else if let Some(group) = scenario.flows.iter().find(resets) {
+        format!("`{}`, which has `subflows` and `reset`", group.name)
+    } else {
+        return;
+    };
+    let layer = reader.table(file, "run");
+    let run = reader.section(&keys::RUN, &layer);
+    let message = format!("a network with {what} cannot be divided; leave it out");
+    reader.fail_key(&run, "partitions", message);
 }
 
 /// Pairs of hosts whose path is looked at.
@@ -176,6 +216,7 @@ fn run_plan(reader: &mut Reader, file: &Section<'_>, quick: bool) -> Option<RunP
         sample: sample?,
         trials: u32::try_from(trials).ok()?,
         seed: u64::try_from(section.integer("seed")?).ok()?,
+        partitions: u32::try_from(section.integer("partitions")?).ok()?,
     })
 }
 

@@ -22,6 +22,8 @@ pub struct Rounds {
     carried: BTreeMap<u32, (u64, Time)>,
     /// Completion times of the connections of rounds.
     pub completions: Vec<Span>,
+    /// Series whose round is over, and when, where somebody else begins the next.
+    over: Option<Vec<(u32, Time)>>,
 }
 
 /// One receiver's rounds.
@@ -95,6 +97,30 @@ impl Rounds {
         self.series.iter_mut().for_each(|series| series.begin(Time::ZERO, &mut start));
     }
 
+    /// From now on somebody else begins the rounds that follow.
+    pub fn hold(&mut self) {
+        self.over = Some(Vec::new());
+    }
+
+    /// Held series whose round is over, and when.
+    pub fn take_over(&mut self) -> Vec<(u32, Time)> {
+        self.over.as_mut().map_or_else(Vec::new, std::mem::take)
+    }
+
+    /// The next round of a held series begins at `now`: the connections that start, and when.
+    pub fn begin_series(&mut self, series: u32, now: Time, mut start: impl FnMut(Time, u32)) {
+        self.series[series as usize].begin(now, &mut start);
+    }
+
+    /// Takes over what another part of the same run has seen; `is_of` tells the flows that it has the receivers of.
+    pub fn absorb(&mut self, other: &mut Self, is_of: impl Fn(u32) -> bool) {
+        self.completions.append(&mut other.completions);
+        for (own, other) in self.series.iter_mut().zip(&mut other.series) {
+            own.times.append(&mut other.times);
+        }
+        self.carried.extend(other.carried.iter().filter(|(flow, _)| is_of(**flow)));
+    }
+
     /// The connection that begins with `flow` is opened at `now`; the one that had its number had delivered so much.
     pub fn open(&mut self, flow: u32, delivered: u64, now: Time) {
         if self.of_flow.contains_key(&flow) {
@@ -130,15 +156,24 @@ impl Rounds {
     pub fn complete(&mut self, flow: u32, now: Time, start: impl FnMut(Time, u32)) {
         let Some(&at) = self.of_flow.get(&flow) else { return };
         self.completions.push(now.since(self.carried.get(&flow).map_or(now, |entry| entry.1)));
-        self.series[at as usize].part_is_over(now, start);
+        self.part_is_over(at, now, start);
     }
 
     /// The connection that begins with `flow` has failed. Its round goes on without it, and does not count.
     pub fn fail(&mut self, flow: u32, now: Time, start: impl FnMut(Time, u32)) {
         let Some(&at) = self.of_flow.get(&flow) else { return };
+        self.series[at as usize].broken = true;
+        self.part_is_over(at, now, start);
+    }
+
+    fn part_is_over(&mut self, at: u32, now: Time, mut start: impl FnMut(Time, u32)) {
         let series = &mut self.series[at as usize];
-        series.broken = true;
-        series.part_is_over(now, start);
+        if series.part_is_over(now) {
+            match &mut self.over {
+                Some(over) => over.push((at, now)),
+                None => series.begin(now, &mut start),
+            }
+        }
     }
 
     /// Complete rounds, their mean and longest time in seconds, and payload of a receiver over time in Mbit/s; `others`
@@ -158,14 +193,14 @@ impl Rounds {
 }
 
 impl RoundSeries {
-    fn part_is_over(&mut self, now: Time, mut start: impl FnMut(Time, u32)) {
+    /// True when that was the last of the round.
+    fn part_is_over(&mut self, now: Time) -> bool {
         self.left -= 1;
-        if self.left == 0 {
-            if !std::mem::take(&mut self.broken) {
-                self.times.push(now.since(self.at));
-            }
-            self.begin(now, &mut start);
+        let is_over = self.left == 0;
+        if is_over && !std::mem::take(&mut self.broken) {
+            self.times.push(now.since(self.at));
         }
+        is_over
     }
 
     fn begin(&mut self, now: Time, start: &mut impl FnMut(Time, u32)) {

@@ -55,6 +55,12 @@ impl Port {
         untold
     }
 
+    /// Packets that had left this part of the network were on the wire when the link went down.
+    pub(crate) fn lose_delivered(&mut self, packets: u64) {
+        self.delivered = self.delivered.saturating_sub(packets);
+        self.extras().faulted += packets;
+    }
+
     /// The link is up again, with nothing on it.
     #[cold]
     pub(crate) fn restore(&mut self) {

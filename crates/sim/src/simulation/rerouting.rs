@@ -14,7 +14,7 @@ use crate::{RunError, RunOptions};
 
 impl Simulation<'_> {
     /// Plans the outages of the trial. Routes know from the start what is down then.
-    pub(super) fn begin_outages(&mut self, options: &RunOptions<'_>) -> Result<(), RunError> {
+    pub(crate) fn begin_outages(&mut self, options: &RunOptions<'_>) -> Result<(), RunError> {
         let mut has_changes = false;
         for number in 0..self.outages.turns().len() {
             let at = self.outages.turns()[number].at;
@@ -45,6 +45,9 @@ impl Simulation<'_> {
         let links = self.outages.turn(number, &self.scenario.topology);
         for &link in &links {
             self.net.turn_link(link, self.outages.is_down(link));
+            if self.outages.is_down(link) {
+                self.fail_crossing(link);
+            }
         }
         links
     }
@@ -119,9 +122,11 @@ impl Simulation<'_> {
         let source = &mut self.udp.sources[number];
         source.route = new;
         if source.on {
-            let group = self.flows.plans[source.flow as usize].group(&self.scenario.flows);
             for (place, on) in [(old, false), (new, true)] {
-                self.meters.turn(self.net.now, group, route_ports(&self.net.routes, place), on);
+                match &mut self.part {
+                    Some(part) => part.turns.push((self.net.now, number as u32, on, place)),
+                    None => self.meter_turn(self.net.now, number, on, place),
+                }
             }
         }
     }

@@ -10,22 +10,46 @@ use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::Transport;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::UDP_HEADERS;
+use bandmaster_core::workload::rounds::Rounds;
 
-use super::{Connection, Simulation};
+use super::{Connection, Connections, FlowTable, Simulation, Udp};
 use crate::RunOptions;
 use crate::events::Event;
+use crate::exchange::Exchanges;
 use crate::link::{Port, PortCounters};
 use crate::packet::Packet;
 use crate::routes::route_ports;
+use crate::tcp::multipath::Shared;
 use crate::tcp::sender::Sender;
+
+/// What samples read of a part of the network.
+struct View<'a> {
+    connections: &'a Connections,
+    udp: &'a Udp,
+    rounds: &'a Rounds,
+    exchanges: &'a Exchanges,
+    multipath: &'a [Shared],
+    flows: &'a FlowTable,
+}
 
 impl Simulation<'_> {
     pub(super) fn sample(&mut self) {
         let now = self.net.now;
-        let from = now - self.scenario.run.sample;
-        let measured = self.meters.measured_port.map_or_else(PortSample::default, |port| {
-            let (_, rate) = self.control.ports[port.index()];
-            let port = &mut self.net.ports[port.index()];
+        Self::sample_all(&mut [self], now);
+        self.net.schedule(now + self.scenario.run.sample, Event::Sample);
+    }
+
+    /// Ends a sampling interval. `parts` are the whole network; the first has the meters.
+    pub(crate) fn sample_all(parts: &mut [&mut Self], now: Time) {
+        let from = now - parts[0].scenario.run.sample;
+        let Some((first, others)) = parts.split_first_mut() else { return };
+        let port_of = |port: PortId| first.part.as_ref().map_or(0, |part| part.all.of_port[port.index()]);
+        let measured = first.meters.measured_port.map_or_else(PortSample::default, |port| {
+            let (_, rate) = first.control.ports[port.index()];
+            let port = match port_of(port) {
+                0 => &mut first.net.ports[port.index()],
+                part => &mut others[usize::from(part) - 1].net.ports[port.index()],
+            };
             PortSample {
                 waited: port.take_waited(now),
                 begun: port.begun_bytes(now),
@@ -33,45 +57,93 @@ impl Simulation<'_> {
                 varies: port.schedule().is_some(),
             }
         });
+        let number_of = |port: PortId| usize::from(port_of(port));
+        let asked = first.meters.measured_port.iter().chain(&first.scenario.measure.ports);
+        let asked: Vec<(PortId, usize)> = asked.map(|port| (*port, number_of(*port))).collect();
+        first.take_flows(others, now, measured);
+        let this = first;
+        if let Some(delays) = &mut this.net.delays {
+            others.iter_mut().filter_map(|part| part.net.delays.as_mut()).for_each(|own| delays.absorb(own));
+            let mut taken: Vec<(String, Vec<RttSketch>)> = Vec::new();
+            for (port, part) in asked {
+                let name = this.scenario.topology.port_name(port);
+                let ports = if part == 0 { &mut this.net.ports } else { &mut others[part - 1].net.ports };
+                let extras = ports[port.index()].extras.as_mut();
+                let intervals = extras.and_then(|e| e.sojourns.as_mut()).and_then(|s| s.intervals.as_mut());
+                if let Some(intervals) = intervals.filter(|_| taken.iter().all(|(known, _)| *known != name)) {
+                    taken.push((name, intervals.take()));
+                }
+            }
+            delays.sample(taken);
+        }
+        let part = this.part.as_deref();
+        let port = |number: u32| match part.map_or(0, |part| usize::from(part.all.of_port[number as usize])) {
+            0 => &this.net.ports[number as usize],
+            part => &others[part - 1].net.ports[number as usize],
+        };
+        this.distributions.sample((from, now), port, &this.control.ports);
+    }
+
+    /// Samples all flows; `others` are the other parts of the network.
+    fn take_flows(&mut self, others: &[&mut Self], now: Time, measured: PortSample) {
+        let views: Vec<View<'_>> = std::iter::once(View {
+            connections: &self.connections,
+            udp: &self.udp,
+            rounds: &self.rounds,
+            exchanges: &self.exchanges,
+            multipath: &self.net.multipath,
+            flows: &self.flows,
+        })
+        .chain(others.iter().map(|part| part.view()))
+        .collect();
+        let part = self.part.as_deref();
         let of_flows = &self.flows;
+        // The parts that have the flow's sender, and its receiver.
+        let ends = |i: usize| match part {
+            None => (&views[0], &views[0]),
+            Some(part) => {
+                let sender = &views[part.of(of_flows.plans[i].src)];
+                (sender, &views[part.of(sender.flows.plans[i].dst)])
+            }
+        };
         let efficiency = |i: usize| {
             let Some(profile) = of_flows.tcp_profile(i) else { return 1.0 };
             profile.mss as f64 / (profile.mss + u64::from(profile.overhead)) as f64
         };
-        let (connections, udp, rounds, exchanges) =
-            (&self.connections, &self.udp, &self.rounds, &self.exchanges);
-        let (routes, multipath) = (&self.net.routes, &self.net.multipath);
+        let routes = &self.net.routes;
         // The data of a multipath connection counts at its first subflow.
-        let delivered = |i: usize, c: &Connection| match of_flows.share(i) {
-            Some(share) => multipath[share.connection].received(),
+        let delivered = |i: usize, at: &View<'_>, c: &Connection| match at.flows.share(i) {
+            Some(share) => at.multipath[share.connection].received(),
             _ => c.receiver.delivered(),
         };
         // Subflows of a connection come one after the other.
-        let came = |i: usize| -> u64 {
+        let came = |i: usize, at: &View<'_>| -> u64 {
             let subflows = of_flows.plans[i].group(&self.scenario.flows).multipath.map_or(1, |m| m.subflows);
-            of_flows.received_ip_bytes.iter().skip(i).take(subflows as usize).sum()
+            at.flows.received_ip_bytes.iter().skip(i).take(subflows as usize).sum()
         };
+        let tcp_flows = self.connections.flows();
         let state = |i: usize| {
-            if i >= connections.flows() {
-                let i = i - connections.flows();
-                let (received, packet) = (udp.received[i], udp.sources[i].packet);
+            let (sender, receiver) = ends(i);
+            if i >= tcp_flows {
+                let i = i - tcp_flows;
+                let (received, packet) = (receiver.udp.received[i], receiver.udp.sources[i].packet);
                 let delivered = received * u64::from(packet - UDP_HEADERS);
                 let ip_bytes = received as f64 * f64::from(packet);
                 return FlowSample { delivered, ip_bytes, ..FlowSample::default() };
             }
-            match connections.get(i) {
-                Some(c) => FlowSample {
-                    delivered: delivered(i, c) + rounds.carried(i as u32) + exchanges.carried(i as u32),
-                    ip_bytes: came(i) as f64,
-                    cwnd: Some(c.sender.cwnd()),
-                    srtt: c.sender.rtt.srtt(),
-                    is_over: c.receiver.finished_at().is_some() && of_flows.share(i).is_none(),
-                },
-                None => {
-                    let profile = of_flows.profile(i);
-                    let cwnd = Some(u64::from(profile.settings.first_window()) * profile.mss);
-                    FlowSample { cwnd, ..FlowSample::default() }
-                }
+            let first_window = || {
+                let profile = of_flows.profile(i);
+                Some(u64::from(profile.settings.first_window()) * profile.mss)
+            };
+            let (sends, gets) = (sender.connections.get(i), receiver.connections.get(i));
+            FlowSample {
+                delivered: gets.map_or(0, |c| delivered(i, receiver, c) + receiver.rounds.carried(i as u32))
+                    + sends.map_or(0, |_| sender.exchanges.carried(i as u32)),
+                ip_bytes: gets.map_or(0.0, |_| came(i, receiver) as f64),
+                cwnd: sends.map(|c| c.sender.cwnd()).or_else(first_window),
+                srtt: sends.and_then(|c| c.sender.rtt.srtt()),
+                is_over: gets
+                    .is_some_and(|c| c.receiver.finished_at().is_some() && receiver.flows.share(i).is_none()),
             }
         };
         let flows = Flows {
@@ -82,21 +154,17 @@ impl Simulation<'_> {
             state: &state,
         };
         self.meters.sample(self.scenario, now, measured, &flows);
-        if let Some(delays) = &mut self.net.delays {
-            let ports = self.meters.measured_port.iter().chain(&self.scenario.measure.ports);
-            let mut taken: Vec<(String, Vec<RttSketch>)> = Vec::new();
-            for port in ports {
-                let name = self.scenario.topology.port_name(*port);
-                let extras = self.net.ports[port.index()].extras.as_mut();
-                let intervals = extras.and_then(|e| e.sojourns.as_mut()).and_then(|s| s.intervals.as_mut());
-                if let Some(intervals) = intervals.filter(|_| taken.iter().all(|(known, _)| *known != name)) {
-                    taken.push((name, intervals.take()));
-                }
-            }
-            delays.sample(taken);
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            connections: &self.connections,
+            udp: &self.udp,
+            rounds: &self.rounds,
+            exchanges: &self.exchanges,
+            multipath: &self.net.multipath,
+            flows: &self.flows,
         }
-        self.distributions.sample((from, now), &self.net.ports, &self.control.ports);
-        self.net.schedule(now + self.scenario.run.sample, Event::Sample);
     }
 
     pub(super) fn flush_capture(&mut self, options: &mut RunOptions<'_>) {
@@ -115,9 +183,12 @@ impl Simulation<'_> {
     }
 
     fn describe(&self, port: u32, at: Time, packet: &Packet) -> CapturedPacket {
-        let plan = &self.flows.plans[packet.flow as usize];
+        let mut plan = self.flows.plans[packet.flow as usize];
+        if let Some(to) = self.captured_messages.get(&(packet.flow, packet.generation)) {
+            plan.dst = *to;
+        }
         let profile = self.flows.tcp_profile(packet.flow as usize);
-        crate::capture::describe(port, at, packet, plan, profile)
+        crate::capture::describe(port, at, packet, &plan, profile)
     }
 
     /// Every packet has one fate.
@@ -130,10 +201,11 @@ impl Simulation<'_> {
         }
         assert_eq!(self.net.offered, ended + alive, "packets offered to ports, and their fates");
         alive += self.control.gates.held() + self.net.untold.len() as u64;
+        alive += self.part.as_ref().map_or(0, |part| part.expected);
         assert_eq!(alive, self.net.slab.live() as u64, "packets alive outside every port");
     }
 
-    pub(super) fn record(mut self, case: usize, trial: u32) -> RunRecord {
+    pub(crate) fn record(mut self, case: usize, trial: u32) -> RunRecord {
         let of_ports = self.scenario.measure.ports.iter().filter_map(|port| {
             let sojourns = self.net.ports[port.index()].extras.as_mut()?.sojourns.as_mut()?;
             Some(sojourns.of_port.take()?.metrics())

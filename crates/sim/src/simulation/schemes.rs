@@ -18,6 +18,7 @@ use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate};
 
 use super::Simulation;
+use super::part::Notice;
 use crate::events::Event;
 use crate::gates::Gates;
 use crate::probes::{Probe, Probes};
@@ -114,7 +115,13 @@ impl Simulation<'_> {
         }
     }
 
+    /// Lets a flow have other settings than its group. Of a flow between two parts of a network the receiver's hears of it.
     fn set_tuning(&mut self, i: usize, tuning: Tuning) {
+        self.tell_of_tuning(i as u32, tuning);
+        self.adopt_tuning(i, tuning);
+    }
+
+    pub(super) fn adopt_tuning(&mut self, i: usize, tuning: Tuning) {
         // A connection before it may have had others.
         let last = self.flows.profile_of[i];
         let base =
@@ -153,6 +160,9 @@ impl Simulation<'_> {
 
     /// Tells every role at `node`.
     pub(super) fn observe(&mut self, node: NodeId, observation: &Observation<'_>) {
+        if !Host::has(self, node) {
+            return;
+        }
         let now = self.net.now;
         self.run_roles(|runner, host| runner.observe(host, now, node, observation));
     }
@@ -200,7 +210,7 @@ impl Simulation<'_> {
             self.control.probes.restart(node, &self.net.routes, |port, end| ports[port].passed(end));
         }
         self.run_roles(|runner, host| runner.change(host, now, node, change));
-        if change != Change::Leave {
+        if change != Change::Leave && self.has_node(node) {
             for FlowStats { flow, end, .. } in self.flow_stats(now, node) {
                 self.announce(flow.0, node, end);
             }
@@ -221,6 +231,10 @@ impl Host for Simulation<'_> {
         Act::Watch,
         Act::Rewrite,
     ];
+
+    fn has(&self, node: NodeId) -> bool {
+        self.has_node(node)
+    }
 
     fn wake(&mut self, role: usize, at: Time) {
         self.net.events.push(at, Event::Wakeup(role as u32));
@@ -280,12 +294,22 @@ impl Host for Simulation<'_> {
     }
 
     fn show(&mut self, role: usize, now: Time, gauges: &Gauges) {
-        self.meters.gauges.note(self.scenario, role, now, gauges);
+        match &mut self.part {
+            // The first part has the meters.
+            Some(part) => part.shown.push((now, role, gauges.clone())),
+            None => self.meters.gauges.note(self.scenario, role, now, gauges),
+        }
     }
 
     fn send(&mut self, now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
         if let Some((delay, number)) = self.control.post.send(to, message) {
-            self.net.events.push(now + delay, Event::Deliver(number));
+            if self.has_node(to) {
+                self.net.events.push(now + delay, Event::Deliver(number));
+            } else if let (Some((to, message)), Some(part)) =
+                (self.control.post.receive(number), &mut self.part)
+            {
+                part.tell(to, Notice::Message { at: now + delay, to, message });
+            }
         }
         Ok(())
     }
@@ -358,6 +382,7 @@ mod tests {
     use bandmaster_core::time::{Span, Time};
 
     use crate::RunOptions;
+    use crate::build::{Wanted, build};
 
     /// BAS over a path of 20 ms that loses 5 % of the packets: the server only receives, and no segment carries a time.
     #[test]
@@ -386,7 +411,7 @@ mod tests {
         let study = parse("x.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
         let scenario = &study.cases[0].scenario;
         let mut simulation =
-            crate::build::build(scenario, 0, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+            build(scenario, 0, &Wanted::Whole, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}"));
         let end = Time::ZERO + scenario.run.duration;
         simulation.schedule_start();
         let mut samples = 0;
@@ -433,7 +458,7 @@ mod tests {
         let study = parse("x.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
         let scenario = &study.cases[0].scenario;
         let mut simulation =
-            crate::build::build(scenario, 0, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+            build(scenario, 0, &Wanted::Whole, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}"));
         let host = scenario.topology.node("left.0").expect("a host");
         let (mut before, end) = (simulation.segments(host), Time::ZERO + scenario.run.duration);
         simulation.schedule_start();

@@ -2,6 +2,7 @@
 
 use bandmaster_core::control::FlowEnd;
 use bandmaster_core::scenario::Transport;
+use bandmaster_core::time::Time;
 use bandmaster_core::units::UDP_HEADERS;
 
 use super::{Simulation, transfer_size};
@@ -20,7 +21,8 @@ impl Simulation<'_> {
             self.give(flow, target, !is_last);
             return;
         }
-        if let Some(length) = self.flows.toggles.start(flow as usize) {
+        let sends = self.has_node(self.flows.plans[flow as usize].src);
+        if sends && let Some(length) = self.flows.toggles.start(flow as usize) {
             self.net.schedule(self.net.now + length, Event::Toggle(flow));
         }
         if flow as usize >= self.connections.flows() {
@@ -43,7 +45,11 @@ impl Simulation<'_> {
         let mut earlier = None;
         if let Some(multipath) = group.multipath {
             let Transport::Tcp { settings, .. } = &group.transport else { return };
-            let new = Shared::new(multipath, self.size(first), profile.mss, settings.receive_buffer.get());
+            let mut new =
+                Shared::new(multipath, self.size(first), profile.mss, settings.receive_buffer.get());
+            if !(sends && self.has_node(self.flows.plans[first].dst)) {
+                new.set_apart();
+            }
             if let Some(share) = self.flows.shares[first] {
                 let before = std::mem::replace(&mut self.net.multipath[share.connection], new);
                 earlier = Some(before.received());
@@ -68,6 +74,9 @@ impl Simulation<'_> {
                 }
             }
         }
+        if !sends {
+            return;
+        }
         self.announce(flow, self.flows.plans[flow as usize].src, FlowEnd::Sender);
         let keeps_open = matches!(self.rounds.target(flow), Some((_, false)));
         if keeps_open && let Some(size) = transfer_size(group) {
@@ -78,10 +87,13 @@ impl Simulation<'_> {
 
     /// A persistent connection gets the data of the next round or message.
     pub(super) fn give(&mut self, flow: u32, total: u64, keeps_open: bool) {
+        let sends = self.has_node(self.flows.plans[flow as usize].src);
         if let Some(share) = self.flows.share(flow as usize) {
             self.net.multipath[share.connection].give(total, keeps_open);
-            self.push_data(flow, false);
-        } else {
+            if sends {
+                self.push_data(flow, false);
+            }
+        } else if sends {
             self.with_sender(flow, |sender, profile, net| sender.give(total, keeps_open, profile, net));
         }
     }
@@ -96,7 +108,8 @@ impl Simulation<'_> {
                 self.with_sender(flow, Sender::reset);
             }
         } else if let Some(share) = self.flows.share(flow as usize) {
-            self.net.multipath[share.connection].end();
+            let total = self.net.multipath[share.connection].end();
+            self.tell_of_end(flow, total);
             self.push_data(flow, false);
         } else {
             self.with_sender(flow, Sender::close);
@@ -123,8 +136,20 @@ impl Simulation<'_> {
             source.restart(self.net.now);
             self.net.events.push(source.next, Event::Datagram(index as u32));
         }
+        match &mut self.part {
+            Some(part) => part.turns.push((self.net.now, index as u32, on, source.route)),
+            None => {
+                let route = source.route;
+                self.meter_turn(self.net.now, index, on, route);
+            }
+        }
+    }
+
+    /// Tells the meters of a source that goes on or off, on the way at place `route`.
+    pub(crate) fn meter_turn(&mut self, at: Time, index: usize, on: bool, route: u32) {
+        let source = &self.udp.sources[index];
         let group = self.flows.plans[source.flow as usize].group(&self.scenario.flows);
-        self.meters.turn(self.net.now, group, route_ports(&self.net.routes, source.route), on);
+        self.meters.turn(at, group, route_ports(&self.net.routes, route), on);
     }
 
     pub(super) fn datagram(&mut self, index: u32) {

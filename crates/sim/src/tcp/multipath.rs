@@ -85,6 +85,8 @@ pub(crate) struct Shared {
     closed: bool,
     /// The application will give more.
     keeps_open: bool,
+    /// Sender and receiver are in different parts of the network, and each has a state of its own.
+    is_apart: bool,
     /// The receiver's: data in order, data beyond, and when all had come.
     received: u64,
     islands: BTreeMap<u64, u64>,
@@ -110,6 +112,7 @@ impl Shared {
             again: VecDeque::new(),
             closed: false,
             keeps_open: false,
+            is_apart: false,
             received: 0,
             islands: BTreeMap::new(),
             finished_at: None,
@@ -171,6 +174,13 @@ impl Shared {
         subflow.chunks.get(at as usize).map_or(0, |chunk| u64::from(chunk.len))
     }
 
+    /// Where the data of the segment at `offset` of the subflow belong, if a segment has to state it.
+    pub(crate) fn mapping(&self, subflow: usize, offset: u64) -> Option<(u32, u32)> {
+        let subflow = self.is_apart.then(|| &self.subflows[subflow])?;
+        let at = (offset - subflow.base) / self.mss;
+        subflow.chunks.get(at as usize).map(|chunk| ((chunk.offset >> 32) as u32, chunk.offset as u32))
+    }
+
     /// Data of the subflow that no acknowledgement covers is to be sent over another one too.
     pub(crate) fn send_again_elsewhere(&mut self, subflow: usize) {
         if self.subflows.len() < 2 {
@@ -227,10 +237,21 @@ impl Shared {
         }
     }
 
-    /// The application gives no more.
-    pub(crate) fn end(&mut self) {
+    /// The application gives no more. Returns how much it has given.
+    pub(crate) fn end(&mut self) -> u64 {
         self.total = self.total.min(self.next);
         self.keeps_open = false;
+        self.total
+    }
+
+    /// The sender is in another part of the network: its segments state where their data belong.
+    pub(crate) fn set_apart(&mut self) {
+        self.is_apart = true;
+    }
+
+    /// The sender, which is elsewhere, gives no more than so much.
+    pub(crate) fn end_at(&mut self, total: u64) {
+        self.total = total;
     }
 
     /// True once, when everything is acknowledged: the subflows may be closed.
@@ -242,6 +263,20 @@ impl Shared {
 
     // -------------------------------------------------------------------------------------------------- receiver
 
+    /// A segment of `len` bytes at `offset` of the subflow states where its data belong.
+    pub(crate) fn map(&mut self, subflow: usize, offset: u64, len: u32, (high, low): (u32, u32)) {
+        if !self.is_apart {
+            return;
+        }
+        let subflow = &mut self.subflows[subflow];
+        let Some(ahead) = offset.checked_sub(subflow.base) else { return };
+        let at = (ahead / self.mss) as usize;
+        if subflow.chunks.len() <= at {
+            subflow.chunks.resize(at + 1, Chunk { offset: 0, len: 0 });
+        }
+        subflow.chunks[at] = Chunk { offset: u64::from(high) << 32 | u64::from(low), len };
+    }
+
     /// The subflow's data has arrived in order up to its offset `next`. True when that completes the connection.
     pub(crate) fn take_in_order(&mut self, subflow: usize, next: u64, now: Time) -> bool {
         loop {
@@ -251,6 +286,10 @@ impl Shared {
             }
             let chunk = subflow.chunks.get(((subflow.taken - subflow.base) / self.mss) as usize).copied();
             subflow.taken += self.mss;
+            if self.is_apart {
+                subflow.chunks.pop_front();
+                subflow.base = subflow.taken;
+            }
             let Some(chunk) = chunk else { break };
             self.assemble(chunk.offset, chunk.end());
         }

@@ -212,6 +212,13 @@ impl Receiver {
             extras.rtt.add(sample);
             extras.range.add(sample);
         }
+        if profile.is_multipath
+            && packet.payload > 0
+            && let Some(share) = self.extras.as_ref().and_then(|extras| extras.share)
+        {
+            let shared = &mut net.multipath[share.connection];
+            shared.map(share.subflow, start, packet.payload.into(), packet.sack[0]);
+        }
         if start > self.next {
             if profile.settings.dsack && self.extras().islands.iter().any(|&(s, e)| s <= start && end <= e) {
                 self.extras().duplicate = Some((start, end));

@@ -156,6 +156,8 @@ impl Sender {
     }
 
     pub(super) fn segment(&self, offset: u64, payload: u32, profile: &Profile, net: &Net) -> Packet {
+        let share = if profile.is_multipath && payload > 0 { self.share() } else { None };
+        let mapping = share.and_then(|share| net.multipath[share.connection].mapping(share.subflow, offset));
         let (ts_value, ts_echo) =
             if profile.settings.timestamps { (timestamp(net.now), self.echo) } else { (0, 0) };
         Packet {
@@ -170,6 +172,7 @@ impl Sender {
             window: 65_535,
             ts_value,
             ts_echo,
+            sack: mapping.map_or_else(Default::default, |mapping| [mapping, (0, 0), (0, 0), (0, 0)]),
             ..Packet::default()
         }
     }

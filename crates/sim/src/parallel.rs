@@ -1,0 +1,352 @@
+//! One trial on several threads.
+//!
+//! The parts of a network are simulated beside each other, window by window. A window is as long as the least delay between
+//! two parts, so nothing that happens in it reaches another part before its end. Between two windows one thread does what
+//! concerns the whole: it samples, begins rounds, and finds where the next window begins. Neither the parts nor the windows depend
+//! on the number of threads, and what a part gets from others is put in order first, so any number gives the same bytes.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{hint, thread};
+
+use bandmaster_core::memory;
+use bandmaster_core::report::RunRecord;
+use bandmaster_core::scenario::Scenario;
+use bandmaster_core::time::{Span, Time};
+
+use crate::build::{Wanted, build};
+use crate::simulation::{Mail, Simulation};
+use crate::{RunError, RunOptions};
+
+/// Looks at what others do before a thread lets go of its core.
+const SPINS: u32 = 1 << 12;
+/// Bits of a ticket that count parts, and where the number of the window begins.
+const PARTS: u64 = (1 << WINDOW) - 1;
+const WINDOW: u32 = 16;
+/// Windows between two looks at the caller's stop flag.
+const STOP_CHECK: u64 = 1 << 6;
+
+/// Runs one trial of a scenario that is divided into parts.
+pub(crate) fn run(
+    scenario: &Scenario,
+    case: usize,
+    trial: u32,
+    options: &mut RunOptions<'_>,
+) -> Result<RunRecord, RunError> {
+    let mut parts = build_parts(scenario, trial, options)?;
+    for part in &mut parts {
+        part.begin_outages(options)?;
+        part.schedule_start();
+    }
+    let threads = options.threads.clamp(1, parts.len());
+    let end = Time::ZERO + scenario.run.duration;
+    let crew = Crew::new(parts);
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| crew.help());
+        }
+        // Whatever happens to this thread, the others end.
+        let _end = Dismissal(&crew);
+        Coordinator::new(&crew, scenario, end).run(options)
+    })?;
+    let mut parts = crew.into_parts();
+    let mut whole = Simulation::merge(&mut parts, end, options)
+        .ok_or_else(|| RunError::Failed("a network without parts".into()))?;
+    whole.finish_flows(options);
+    Ok(whole.record(case, trial))
+}
+
+fn build_parts<'s>(
+    scenario: &'s Scenario,
+    trial: u32,
+    options: &RunOptions<'_>,
+) -> Result<Vec<Simulation<'s>>, RunError> {
+    let first = build(scenario, trial, &Wanted::First, options)?;
+    let mut parts = vec![first];
+    let all = parts[0].part.as_ref().map_or(1, |part| part.all.parts);
+    for number in 1..all {
+        let part = build(scenario, trial, &Wanted::Another(&parts[0], number), options)?;
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+/// The parts, and what the threads that simulate them share.
+struct Crew<'s> {
+    parts: Vec<Mutex<Simulation<'s>>>,
+    /// By turn of the windows, receiver and sender: what waits.
+    mail: [Vec<Vec<Mutex<Mail>>>; 2],
+    /// By part: when its next event is, in nanoseconds.
+    next: Vec<AtomicU64>,
+    /// Number of the present window, and in the last bits of the parts that somebody has taken.
+    ticket: AtomicU64,
+    /// Where the last window ended and this one ends in nanoseconds, and its parts that are done.
+    from: AtomicU64,
+    limit: AtomicU64,
+    done: AtomicUsize,
+    is_over: AtomicBool,
+    has_failed: AtomicBool,
+}
+
+/// Ends the work of all threads when it goes.
+struct Dismissal<'c, 's>(&'c Crew<'s>);
+
+impl Drop for Dismissal<'_, '_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Release);
+    }
+}
+
+/// Tells of a panic.
+struct Alarm<'c>(&'c AtomicBool);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl<'s> Crew<'s> {
+    fn new(parts: Vec<Simulation<'s>>) -> Self {
+        let count = parts.len();
+        let boxes =
+            || (0..count).map(|_| (0..count).map(|_| Mutex::new(Mail::default())).collect()).collect();
+        let next = parts.iter().map(|part| AtomicU64::new(nanos(part.net.events.next_at()))).collect();
+        Self {
+            parts: parts.into_iter().map(Mutex::new).collect(),
+            mail: [boxes(), boxes()],
+            next,
+            // Nothing to take before the first window.
+            ticket: AtomicU64::new(count as u64),
+            from: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+            done: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    fn into_parts(self) -> Vec<Simulation<'s>> {
+        self.parts.into_iter().map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+    }
+
+    /// Simulates parts of every window until all is over.
+    fn help(&self) {
+        let _alarm = Alarm(&self.has_failed);
+        let mut spins = 0;
+        while !self.is_over.load(Ordering::Acquire) {
+            if self.has_work() {
+                self.simulate();
+                spins = 0;
+            } else {
+                wait(&mut spins);
+            }
+        }
+    }
+
+    /// The window has parts that nobody has taken.
+    fn has_work(&self) -> bool {
+        ((self.ticket.load(Ordering::Acquire) & PARTS) as usize) < self.parts.len()
+    }
+
+    /// Simulates parts of the present window that nobody has taken.
+    fn simulate(&self) {
+        loop {
+            // A window may end and the next begin between two looks: the ticket says which it is.
+            let ticket = self.ticket.fetch_add(1, Ordering::AcqRel);
+            let number = (ticket & PARTS) as usize;
+            if number >= self.parts.len() {
+                return;
+            }
+            self.simulate_part(number, ticket >> WINDOW);
+            self.done.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn simulate_part(&self, number: usize, window: u64) {
+        let mut part = lock(&self.parts[number]);
+        let limit = Time::from_nanos(self.limit.load(Ordering::Acquire));
+        let from = Time::from_nanos(self.from.load(Ordering::Acquire));
+        self.take_mail(number, window - 1, from, &mut part);
+        part.drive_before(limit);
+        let mut next = nanos(part.net.events.next_at());
+        if let Some(own) = &mut part.part {
+            for (to, mail) in own.out.iter_mut().enumerate() {
+                if !mail.is_empty() {
+                    next = next.min(nanos(mail.first()));
+                    std::mem::swap(&mut *lock(&self.mail[(window % 2) as usize][to][number]), mail);
+                }
+            }
+        }
+        self.next[number].store(next, Ordering::Release);
+    }
+
+    /// Hands a part what others sent it in window `window`.
+    fn take_mail(&self, number: usize, window: u64, now: Time, part: &mut Simulation<'s>) {
+        let boxes = &self.mail[(window % 2) as usize][number];
+        let mut mail: Vec<MutexGuard<'_, Mail>> = boxes.iter().map(lock).collect();
+        if mail.iter().any(|mail| !mail.is_empty()) {
+            part.take_mail(now, mail.iter_mut().map(|mail| &mut **mail));
+        }
+    }
+
+    /// Has all parts simulated up to `limit`; this thread works too.
+    fn simulate_window(&self, window: u64, limit: Time) -> Result<(), RunError> {
+        self.from.store(self.limit.load(Ordering::Acquire), Ordering::Release);
+        self.limit.store(limit.as_nanos(), Ordering::Release);
+        self.done.store(0, Ordering::Release);
+        self.ticket.store(window << WINDOW, Ordering::Release);
+        self.simulate();
+        let mut spins = 0;
+        while self.done.load(Ordering::Acquire) < self.parts.len() {
+            if self.has_failed.load(Ordering::Acquire) {
+                return Err(RunError::Failed("a thread of the simulation has failed".into()));
+            }
+            wait(&mut spins);
+        }
+        Ok(())
+    }
+}
+
+fn wait(spins: &mut u32) {
+    *spins += 1;
+    if *spins < SPINS {
+        hint::spin_loop();
+    } else {
+        thread::yield_now();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn nanos(at: Option<Time>) -> u64 {
+    at.map_or(u64::MAX, Time::as_nanos)
+}
+
+/// Does what concerns all parts.
+struct Coordinator<'c, 's> {
+    crew: &'c Crew<'s>,
+    scenario: &'c Scenario,
+    end: Time,
+    lookahead: Span,
+    next_sample: Time,
+    /// By exchange: the end of the present round is noted.
+    is_noted: Vec<bool>,
+}
+
+impl<'c, 's> Coordinator<'c, 's> {
+    fn new(crew: &'c Crew<'s>, scenario: &'c Scenario, end: Time) -> Self {
+        let first = lock(&crew.parts[0]);
+        let mut lookahead = first.part.as_ref().and_then(|part| part.all.lookahead).unwrap_or(Span::MAX);
+        if !first.control.runner.is_empty() {
+            // Messages between roles in different parts take so long.
+            lookahead = lookahead.min(scenario.control.delay);
+        }
+        let is_noted = vec![false; first.exchanges.len()];
+        let next_sample = Time::ZERO + scenario.run.sample;
+        Self { crew, scenario, end, lookahead, next_sample, is_noted }
+    }
+
+    /// Runs to the end of the scenario.
+    fn run(&mut self, options: &mut RunOptions<'_>) -> Result<(), RunError> {
+        // Events at the end still happen.
+        let last = self.end + Span::from_nanos(1);
+        for window in 1.. {
+            let next = self.crew.next.iter().map(|next| next.load(Ordering::Acquire)).min();
+            let from = Time::from_nanos(next.unwrap_or(u64::MAX)).min(self.next_sample);
+            if from > self.end {
+                break;
+            }
+            // A sample comes after what else happens at its moment.
+            let limit = (from + self.lookahead).min(self.next_sample + Span::from_nanos(1)).min(last);
+            self.crew.simulate_window(window, limit)?;
+            if window % STOP_CHECK == 0 {
+                self.may_go_on(limit, options)?;
+            }
+            self.settle(window, limit, options)?;
+        }
+        Ok(())
+    }
+
+    /// Between two windows: begins rounds, makes rows, samples.
+    fn settle(&mut self, window: u64, limit: Time, options: &mut RunOptions<'_>) -> Result<(), RunError> {
+        let mut guards: Vec<MutexGuard<'_, Simulation<'s>>> = self.crew.parts.iter().map(lock).collect();
+        let mut parts: Vec<&mut Simulation<'s>> = guards.iter_mut().map(|guard| &mut **guard).collect();
+        for part in &mut parts {
+            if let Some(why) = part.part.as_mut().and_then(|part| part.failure.take()) {
+                return Err(why);
+            }
+        }
+        Simulation::settle_transfers(&mut parts);
+        self.begin_rounds(&mut parts, limit);
+        if limit > self.next_sample {
+            let now = self.next_sample;
+            for (number, part) in parts.iter_mut().enumerate() {
+                self.crew.take_mail(number, window, limit, part);
+                self.crew.next[number].store(nanos(part.net.events.next_at()), Ordering::Release);
+            }
+            Simulation::settle_turns(&mut parts);
+            Simulation::settle_shown(&mut parts);
+            Simulation::sample_all(&mut parts, now);
+            for part in &mut parts {
+                part.flush_capture_at(now, options);
+            }
+            Simulation::flush_all_flows(&mut parts, options);
+            self.next_sample = now + self.scenario.run.sample;
+        }
+        Ok(())
+    }
+
+    /// Begins the rounds of incasts and exchanges that follow those which are over.
+    fn begin_rounds(&mut self, parts: &mut [&mut Simulation<'s>], limit: Time) {
+        let mut has_begun = false;
+        let mut over: Vec<(u32, Time)> = parts.iter_mut().flat_map(|part| part.rounds.take_over()).collect();
+        over.sort_unstable();
+        for (series, now) in over {
+            parts.iter_mut().for_each(|part| part.begin_series(series, now, limit));
+            has_begun = true;
+        }
+        for number in 0..self.is_noted.len() {
+            let progress = parts.iter().map(|part| part.exchanges.progress(number));
+            let (mut came, mut acknowledged, mut all) = ((0, Time::ZERO), (0, Time::ZERO), 0);
+            for own in progress {
+                all = own.all;
+                came = (came.0 + own.came.0, own.came.1.max(came.1));
+                acknowledged = (acknowledged.0 + own.acknowledged.0, own.acknowledged.1.max(acknowledged.1));
+            }
+            if came.0 == all && !self.is_noted[number] {
+                parts[0].exchanges.end_round(number, came.1);
+                self.is_noted[number] = true;
+            }
+            if acknowledged.0 == all {
+                let begins = parts.iter_mut().map(|part| part.begin_exchange(number, acknowledged.1, limit));
+                if begins.fold(false, |any, begins| any | begins) {
+                    self.is_noted[number] = false;
+                    has_begun = true;
+                }
+            }
+        }
+        if has_begun {
+            for (part, next) in parts.iter().zip(&self.crew.next) {
+                next.fetch_min(nanos(part.net.events.next_at()), Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Looks whether the caller wants no more, or packets pile up without end.
+    fn may_go_on(&self, now: Time, options: &RunOptions<'_>) -> Result<(), RunError> {
+        options.goes_on()?;
+        let packets: usize = self.crew.parts.iter().map(|part| lock(part).net.slab.live()).sum();
+        if packets as u64 > memory::MOST_PACKETS {
+            return Err(RunError::Failed(format!(
+                "more than {} packets wait at {now}: an unlimited queue is sent more than it can carry",
+                memory::MOST_PACKETS
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,540 @@
+//! A part of a network that is simulated beside the others.
+//!
+//! Every part knows the whole scenario. It has the queues and the hosts that [`Partitioning`] gives it; what it knows of others
+//! is a copy that nothing happens to. A connection between two parts has its sender in one and its receiver in the other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bandmaster_core::control::{self, FlowEnd, Gauges, Observation};
+use bandmaster_core::id::{FlowId, NodeId};
+use bandmaster_core::time::Time;
+use bandmaster_core::tuning::Tuning;
+
+use super::Simulation;
+use crate::events::Event;
+use crate::exchange::{Message, Slot};
+use crate::net::ROUTE_END;
+use crate::packet::{Label, Packet};
+use crate::partition::Partitioning;
+use crate::tcp::multipath::{Share, Shared};
+use crate::workload::FlowPlan;
+use crate::{RunError, RunOptions};
+
+/// What a part knows of the others.
+pub(crate) struct Part {
+    pub(crate) number: usize,
+    pub(crate) all: Arc<Partitioning>,
+    /// By part: what goes there.
+    pub(crate) out: Vec<Mail>,
+    /// By key of a packet that arrives later: the port that it comes over, and `NONE` for all others. How many there are.
+    coming: Vec<u32>,
+    pub(super) expected: u64,
+    /// Sources that went on or off, when, and the places of their routes in the table.
+    pub(crate) turns: Vec<(Time, u32, bool, u32)>,
+    /// By port: when its link went down.
+    failures: BTreeMap<u32, Vec<Time>>,
+    /// Why the run is given up.
+    pub(crate) failure: Option<RunError>,
+    /// What roles show, and since when.
+    pub(crate) shown: Vec<(Time, usize, Gauges)>,
+    /// Transfers that ended here and began elsewhere, for rows and for distributions.
+    pub(crate) ended: Vec<(Time, u32)>,
+    pub(crate) completed: Vec<(Time, u32)>,
+    /// Transfers that have a row: flow number, and place of the row.
+    pub(crate) logged: Vec<(u32, usize)>,
+}
+
+/// What a part has for another.
+#[derive(Default)]
+pub(crate) struct Mail {
+    pub(crate) packets: Vec<(Time, Crossing)>,
+    pub(crate) notices: Vec<Notice>,
+}
+
+/// A packet that goes from part to part.
+#[derive(Clone, Copy)]
+pub(crate) struct Crossing {
+    /// The port that it arrives over.
+    port: u32,
+    packet: Packet,
+    /// When its sender's TCP handed it over, where somebody asks.
+    sent: Option<Time>,
+}
+
+/// In place of a port: no packet comes, or a fault has taken it.
+const NONE: u32 = u32::MAX;
+const GONE: u32 = u32::MAX - 1;
+
+/// What the receiver's part must know before the sender's packets come.
+pub(crate) enum Notice {
+    /// Packets that had left a port were lost, as its link went down.
+    Lost { port: u32, packets: u64 },
+    /// A message between roles.
+    Message { at: Time, to: NodeId, message: control::Message },
+    /// A flow has ended at its receiver.
+    FlowEnded { flow: u32 },
+    /// A scheme has changed the settings of a flow.
+    Tuned { flow: u32, tuning: Tuning },
+    /// A flow number has a message of an exchange.
+    Transfer { flow: u32, message: Message, slot: Slot },
+    /// A flow number goes to another host: what its last message has left in the network comes too late.
+    Replaced { flow: u32, generation: u8, to: NodeId },
+    /// Packets with this flow number and generation go to this host.
+    Captured { key: (u32, u8), to: NodeId },
+    /// A multipath connection that begins with this flow ends after so many bytes.
+    Ends { flow: u32, total: u64 },
+}
+
+impl Mail {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packets.is_empty() && self.notices.is_empty()
+    }
+
+    /// When the first packet arrives.
+    pub(crate) fn first(&self) -> Option<Time> {
+        self.packets.iter().map(|(at, ..)| *at).min()
+    }
+}
+
+impl Part {
+    pub(crate) fn new(number: usize, all: Arc<Partitioning>) -> Self {
+        let out = (0..all.parts).map(|_| Mail::default()).collect();
+        Self {
+            number,
+            all,
+            out,
+            coming: Vec::new(),
+            expected: 0,
+            turns: Vec::new(),
+            failures: BTreeMap::new(),
+            failure: None,
+            shown: Vec::new(),
+            ended: Vec::new(),
+            completed: Vec::new(),
+            logged: Vec::new(),
+        }
+    }
+
+    /// The part that has a node.
+    pub(crate) fn of(&self, node: NodeId) -> usize {
+        self.all.of_node[node.index()].into()
+    }
+
+    /// The link of these ports goes down at `now`: takes its packets off the wire, as far as they are here. Returns their numbers by
+    /// port.
+    fn fail(&mut self, ports: [u32; 2], now: Time) -> [u64; 2] {
+        ports.iter().for_each(|port| self.failures.entry(*port).or_default().push(now));
+        let mut lost = [0; 2];
+        for coming in &mut self.coming {
+            if let Some(at) = ports.iter().position(|port| port == coming) {
+                *coming = GONE;
+                lost[at] += 1;
+            }
+        }
+        lost
+    }
+
+    /// A packet that left a port at `departed` and arrives at `at` was on the wire when its link went down.
+    fn is_lost(&self, port: u32, departed: Time, at: Time) -> bool {
+        let failures = self.failures.get(&port);
+        failures.is_some_and(|times| times.iter().any(|time| departed <= *time && *time <= at))
+    }
+
+    /// Has something to tell the part that has a node.
+    pub(super) fn tell(&mut self, node: NodeId, notice: Notice) {
+        let to = self.of(node);
+        self.out[to].notices.push(notice);
+    }
+
+    fn tell_of_loss(&mut self, port: u32, packets: u64) {
+        let to = usize::from(self.all.of_port[port as usize]);
+        self.out[to].notices.push(Notice::Lost { port, packets });
+    }
+
+    /// The packet with this key arrives later over a port.
+    fn expect(&mut self, key: u32, port: u32) {
+        if self.coming.len() <= key as usize {
+            self.coming.resize(key as usize + 1, NONE);
+        }
+        self.coming[key as usize] = port;
+        self.expected += 1;
+    }
+}
+
+impl Simulation<'_> {
+    /// This part has `node`.
+    #[inline]
+    pub(super) fn has_node(&self, node: NodeId) -> bool {
+        self.part.as_ref().is_none_or(|part| part.of(node) == part.number)
+    }
+
+    /// Plans what begins by itself in this part.
+    pub(super) fn schedule_part(&mut self) {
+        self.rounds.hold();
+        self.exchanges.hold();
+        let groups = &self.scenario.flows;
+        for flow in 0..self.flows.plans.len() as u32 {
+            let plan = &self.flows.plans[flow as usize];
+            if plan.start >= plan.stop || plan.subflow(groups) > 0 {
+                continue;
+            }
+            let (plan, sends) = (*plan, self.has_node(plan.src));
+            // The receiver of others is made by their first packet.
+            if sends || plan.group(groups).multipath.is_some() && self.has_node(plan.dst) {
+                self.net.events.push(plan.start, Event::Start(flow));
+            }
+            if sends && plan.stop != Time::MAX {
+                self.net.events.push(plan.stop, Event::Stop(flow));
+            }
+        }
+        let mut starts = Vec::new();
+        self.rounds.begin(|at, flow| starts.push((at, flow)));
+        starts.drain(..).for_each(|(at, flow)| self.plan_start(flow, at, Time::ZERO));
+        self.exchanges.begin(|at, flow| starts.push((at, flow)));
+        for (at, flow) in starts {
+            if self.has_node(self.flows.plans[flow as usize].src) {
+                self.net.events.push(at, Event::Start(flow));
+            }
+        }
+        for (number, fault) in (0..).zip(&self.scenario.faults.nodes) {
+            self.net.events.push(fault.at, Event::NodeFault(number));
+        }
+        self.begin_roles();
+    }
+
+    /// Handles what happens before `limit`.
+    pub(crate) fn drive_before(&mut self, limit: Time) {
+        while let Some((at, event)) = self.net.events.pop_before(limit) {
+            self.net.now = at;
+            self.fetch_ahead();
+            self.handle(event);
+            if matches!(event, Event::Reroute)
+                && let Err(why) = self.reroute(&RunOptions::default())
+                && let Some(part) = &mut self.part
+            {
+                part.failure = Some(why);
+            }
+        }
+    }
+
+    /// A packet may have left this part over `port`.
+    #[cold]
+    pub(super) fn cross(&mut self, port: u32) {
+        let Some(part) = &mut self.part else { return };
+        let Some((at, label)) = self.net.ports[port as usize].take_left() else { return };
+        let to = match self.net.routes[label.hop as usize] {
+            ROUTE_END => part.all.of_node[part.all.ends[port as usize] as usize],
+            next => part.all.of_port[next as usize],
+        };
+        self.net.slab.at(label.key).hop = label.hop;
+        if usize::from(to) == part.number {
+            part.expect(label.key, port);
+            self.net.events.push(at, Event::Crossed(label.key));
+            return;
+        }
+        let (packet, sent) = (*self.net.slab.at(label.key), self.net.slab.sent(label.key));
+        self.net.slab.remove(label.key);
+        part.out[usize::from(to)].packets.push((at, Crossing { port, packet, sent }));
+    }
+
+    /// The packet with this key, which came from another part, arrives.
+    #[cold]
+    pub(super) fn come_over(&mut self, key: u32) {
+        let Some(part) = &mut self.part else { return };
+        let port = std::mem::replace(&mut part.coming[key as usize], NONE);
+        part.expected -= 1;
+        if port == GONE {
+            return self.net.slab.remove(key);
+        }
+        let &mut Packet { hop, len, flow, .. } = self.net.slab.at(key);
+        self.pass_on(port, Label { key, hop, len, flow });
+    }
+
+    /// Takes what other parts have for this one; the order does not depend on who was first.
+    pub(crate) fn take_mail<'m>(&mut self, now: Time, mail: impl Iterator<Item = &'m mut Mail>) {
+        self.net.now = now;
+        for mail in mail {
+            for notice in std::mem::take(&mut mail.notices) {
+                self.heed(notice);
+            }
+            for (at, crossing) in mail.packets.drain(..) {
+                self.import(at, crossing);
+            }
+        }
+    }
+
+    /// Takes a packet in that arrives at `at`.
+    fn import(&mut self, at: Time, Crossing { port, packet, sent }: Crossing) {
+        let Some(part) = &mut self.part else { return };
+        if !part.failures.is_empty() {
+            let delay = self.net.ports[port as usize].crossing_delay();
+            if part.is_lost(port, at - delay, at) {
+                return part.tell_of_loss(port, 1);
+            }
+        }
+        let key = self.net.slab.insert(packet).key;
+        if let Some(sent) = sent {
+            self.net.slab.note_sent(key, sent);
+        }
+        part.expect(key, port);
+        self.net.events.push(at, Event::Crossed(key));
+    }
+
+    fn heed(&mut self, notice: Notice) {
+        match notice {
+            Notice::Transfer { flow, message, slot } => {
+                self.exchanges.adopt(flow, slot);
+                let is_kept = message.total.is_some() && self.connections.get(flow as usize).is_some();
+                if !is_kept {
+                    self.open_message(flow, &message);
+                }
+            }
+            Notice::Lost { port, packets } => self.net.ports[port as usize].lose_delivered(packets),
+            Notice::Message { at, to, message } => {
+                let number = self.control.post.take_in(to, message);
+                self.net.events.push(at, Event::Deliver(number));
+            }
+            Notice::FlowEnded { flow } => self.tell_of_flow_end(flow, FlowEnd::Sender),
+            Notice::Tuned { flow, tuning } => self.adopt_tuning(flow as usize, tuning),
+            Notice::Replaced { flow, generation, to } => {
+                if !self.control.runner.is_empty() {
+                    self.move_flow(flow, to);
+                    self.flows.plans[flow as usize].dst = to;
+                }
+                if let Some(connection) = self.connections.get_mut(flow as usize) {
+                    connection.sender.set_generation(generation);
+                }
+            }
+            Notice::Captured { key, to } => {
+                self.captured_messages.insert(key, to);
+            }
+            Notice::Ends { flow, total } => {
+                if let Some(share) = self.flows.share(flow as usize) {
+                    self.net.multipath[share.connection].end_at(total);
+                }
+            }
+        }
+    }
+
+    /// Tells the meters, which the first part has, of sources that went on or off.
+    pub(crate) fn settle_turns(parts: &mut [&mut Self]) {
+        let own = parts.iter_mut().filter_map(|part| part.part.as_mut());
+        let mut turns: Vec<_> = own.flat_map(|part| part.turns.drain(..)).collect();
+        turns.sort_by_key(|(at, index, ..)| (*at, *index));
+        for (at, index, on, route) in turns {
+            parts[0].meter_turn(at, index as usize, on, route);
+        }
+    }
+
+    /// Hands out the packets that have left the captured port up to `now`.
+    pub(crate) fn flush_capture_at(&mut self, now: Time, options: &mut RunOptions<'_>) {
+        self.net.now = now;
+        self.flush_capture(options);
+    }
+
+    /// The whole network at the `end` of a run, from its parts.
+    pub(crate) fn merge(parts: &mut Vec<Self>, end: Time, options: &mut RunOptions<'_>) -> Option<Self> {
+        let mut all: Vec<&mut Self> = parts.iter_mut().collect();
+        for part in &mut all {
+            part.flush_capture_at(end, options);
+            part.check_conservation();
+        }
+        Self::settle_turns(&mut all);
+        Self::settle_shown(&mut all);
+        Self::flush_all_flows(&mut all, options);
+        let mut others = parts.split_off(1.min(parts.len()));
+        let mut whole = parts.pop()?;
+        let all = whole.part.take()?.all;
+        let of = |node: NodeId| usize::from(all.of_node[node.index()]);
+        whole.merge_flows(&mut others, of);
+        for (number, other) in (1..).zip(&mut others) {
+            for (port, _) in all.of_port.iter().enumerate().filter(|(_, part)| usize::from(**part) == number)
+            {
+                std::mem::swap(&mut whole.net.ports[port], &mut other.net.ports[port]);
+            }
+            let plans = &whole.flows.plans;
+            whole.rounds.absorb(&mut other.rounds, |flow| of(plans[flow as usize].dst) == number);
+            whole.exchanges.absorb(&mut other.exchanges, |flow| of(plans[flow as usize].src) == number);
+            whole.net.events.count(other.net.events.taken());
+            whole.connections.replaced.add(other.connections.replaced);
+            for (own, other) in whole.rtts_told.iter_mut().zip(&other.rtts_told) {
+                own.merge(other);
+            }
+            whole.absorb_log(other);
+            whole.control.runner.absorb(&other.control.runner);
+            whole.control.post.absorb(&other.control.post);
+            whole.distributions.absorb(&mut other.distributions);
+            for (own, other) in whole.net.windows.iter_mut().zip(&other.net.windows) {
+                *own += other;
+            }
+        }
+        Some(whole)
+    }
+
+    /// Takes the ends of flows from the parts that have them.
+    fn merge_flows(&mut self, others: &mut [Self], of: impl Fn(NodeId) -> usize) {
+        let mut shared: Vec<Vec<Option<Shared>>> = Vec::new();
+        for part in std::iter::once(&mut *self).chain(others.iter_mut()) {
+            shared.push(std::mem::take(&mut part.net.multipath).into_iter().map(Some).collect());
+        }
+        let tcp_flows = self.connections.flows();
+        for i in 0..self.flows.plans.len() {
+            let sender = of(self.flows.plans[i].src);
+            let this = &mut *self;
+            let plan = if sender == 0 { this.flows.plans[i] } else { others[sender - 1].flows.plans[i] };
+            let receiver = of(plan.dst);
+            this.flows.plans[i] = plan;
+            if i >= tcp_flows {
+                if receiver > 0 {
+                    this.udp.received[i - tcp_flows] = others[receiver - 1].udp.received[i - tcp_flows];
+                }
+                continue;
+            }
+            let dropped: u64 = others.iter_mut().map(|o| o.net.slab.take_logged_drops(i as u32)).sum();
+            this.net.slab.add_logged_drops(i as u32, dropped);
+            let share = if receiver == 0 { this.flows.share(i) } else { others[receiver - 1].flows.share(i) };
+            if let Some(Share { connection, subflow }) = share {
+                if subflow == 0 {
+                    this.net.multipath.extend(shared[receiver][connection].take());
+                }
+                let connection = this.net.multipath.len() - 1;
+                this.flows.shares[i] = Some(Share { connection, subflow });
+            }
+            if sender > 0 {
+                let other = &mut others[sender - 1];
+                if let Some(first) = other.net.starts.get(i) {
+                    this.net.starts[i] = *first;
+                }
+                if let Some(times) = other.net.rtts.get_mut(i) {
+                    this.net.rtts[i] = std::mem::take(times);
+                }
+                if let Some(connection) = other.connections.get_mut(i) {
+                    let new = || this.flows.connect(i, &this.scenario.flows);
+                    let own = this.connections.get_or_insert_with(i, new);
+                    own.sender = std::mem::take(&mut connection.sender);
+                }
+            }
+            if receiver > 0 {
+                let other = &mut others[receiver - 1];
+                if let Some(came) = other.flows.received_ip_bytes.get(i) {
+                    this.flows.received_ip_bytes[i] = *came;
+                }
+                if let Some(connection) = other.connections.get_mut(i) {
+                    let new = || this.flows.connect(i, &this.scenario.flows);
+                    let own = this.connections.get_or_insert_with(i, new);
+                    own.receiver = std::mem::take(&mut connection.receiver);
+                }
+            }
+        }
+    }
+
+    /// A link goes down: what is on its wire is lost in this part too.
+    pub(super) fn fail_crossing(&mut self, link: u32) {
+        let now = self.net.now;
+        let Some(part) = &mut self.part else { return };
+        let ports = [2 * link, 2 * link + 1];
+        for (port, lost) in ports.into_iter().zip(part.fail(ports, now)) {
+            if lost > 0 {
+                part.tell_of_loss(port, lost);
+            }
+        }
+    }
+
+    /// Plans the start of a flow that one of this part's hosts has an end of, not before `from`.
+    pub(crate) fn plan_start(&mut self, flow: u32, at: Time, from: Time) {
+        let plan = &self.flows.plans[flow as usize];
+        if self.has_node(plan.src) || self.has_node(plan.dst) {
+            self.net.events.push(at.max(from), Event::Start(flow));
+        }
+    }
+
+    /// The next round of a series begins at `now`; flows start at `from` at the earliest.
+    pub(crate) fn begin_series(&mut self, series: u32, now: Time, from: Time) {
+        let mut starts = Vec::new();
+        self.rounds.begin_series(series, now, |at, flow| starts.push((at, flow)));
+        starts.into_iter().for_each(|(at, flow)| self.plan_start(flow, at, from));
+    }
+
+    /// The next round of exchange `number` begins at `now`; hosts enter it at `from` at the earliest.
+    /// False when that was the last.
+    pub(crate) fn begin_exchange(&mut self, number: usize, now: Time, from: Time) -> bool {
+        let mut starts = Vec::new();
+        self.exchanges.begin_round(number, now, |at, flow| starts.push((at, flow)));
+        let begins = !starts.is_empty();
+        for (at, flow) in starts {
+            if self.has_node(self.flows.plans[flow as usize].src) {
+                self.net.events.push(at.max(from), Event::Start(flow));
+            }
+        }
+        begins
+    }
+
+    /// Tells the receiver's part of a message.
+    pub(super) fn tell_of_message(&mut self, flow: u32, message: Message) {
+        let Some(part) = &mut self.part else { return };
+        if let Some(port) = self.captured_port {
+            let to = usize::from(part.all.of_port[port as usize]);
+            if to != part.number {
+                let (key, to_node) = ((flow, message.generation), message.to);
+                part.out[to].notices.push(Notice::Captured { key, to: to_node });
+            }
+        }
+        let (last, to) = (part.of(self.flows.plans[flow as usize].dst), part.of(message.to));
+        if last != part.number && last != to {
+            let generation = message.generation;
+            part.out[last].notices.push(Notice::Replaced { flow, generation, to: message.to });
+        }
+        if to != part.number
+            && let Some(slot) = self.exchanges.slot(flow)
+        {
+            part.out[to].notices.push(Notice::Transfer { flow, message, slot });
+        }
+    }
+
+    /// Tells the receiver's part what a scheme has changed in a flow.
+    pub(super) fn tell_of_tuning(&mut self, flow: u32, tuning: Tuning) {
+        let plan = self.flows.plans[flow as usize];
+        if let Some(part) = &mut self.part
+            && part.of(plan.src) == part.number
+            && part.of(plan.dst) != part.number
+        {
+            part.tell(plan.dst, Notice::Tuned { flow, tuning });
+        }
+    }
+
+    /// Tells the roles at one end of a flow that it has ended.
+    pub(super) fn tell_of_flow_end(&mut self, flow: u32, end: FlowEnd) {
+        let FlowPlan { src, dst, .. } = self.flows.plans[flow as usize];
+        let node = if end == FlowEnd::Receiver { dst } else { src };
+        if let Some(part) = &mut self.part
+            && part.of(node) != part.number
+        {
+            part.tell(node, Notice::FlowEnded { flow });
+            return;
+        }
+        let stats = self.stats_of(flow, end);
+        self.observe(node, &Observation::Carried(stats));
+        self.observe(node, &Observation::FlowEnded(FlowId(flow)));
+    }
+
+    /// Tells the meters, which the first part has, what roles show.
+    pub(crate) fn settle_shown(parts: &mut [&mut Self]) {
+        let own = parts.iter_mut().filter_map(|part| part.part.as_mut());
+        let mut shown: Vec<(Time, usize, Gauges)> = own.flat_map(|part| part.shown.drain(..)).collect();
+        shown.sort_by_key(|(at, role, _)| (*at, *role));
+        let first = &mut *parts[0];
+        for (at, role, gauges) in shown {
+            first.meters.gauges.note(first.scenario, role, at, &gauges);
+        }
+    }
+
+    /// Tells the receiver's part how much a multipath connection that stops will deliver.
+    pub(super) fn tell_of_end(&mut self, flow: u32, total: u64) {
+        let Some(part) = &mut self.part else { return };
+        let to = part.of(self.flows.plans[flow as usize].dst);
+        if to != part.number {
+            part.out[to].notices.push(Notice::Ends { flow, total });
+        }
+    }
+}
