@@ -6,6 +6,8 @@
 
 use bandmaster_core::time::Time;
 
+use crate::link::Left;
+
 /// What happens. The number is an index whose meaning depends on the kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
@@ -81,6 +83,8 @@ pub(crate) struct EventQueue {
     /// By level, the highest digit in which a time differs from `last`, and that digit of the time.
     buckets: Vec<Vec<(u64, Event)>>,
     taken: u64,
+    /// Packets that go to another part of the network.
+    left: Vec<Left>,
 }
 
 impl EventQueue {
@@ -93,7 +97,25 @@ impl EventQueue {
             occupied: [0; LEVELS],
             buckets: vec![Vec::new(); LEVELS * BASE],
             taken: 0,
+            left: Vec::new(),
         }
+    }
+
+    /// A packet goes to another part of the network: no event here.
+    pub(crate) fn leave(&mut self, packet: Left) {
+        self.left.push(packet);
+    }
+
+    /// The packets that have gone to other parts of the network, for [`Self::give_back`].
+    #[inline]
+    pub(crate) fn take_left(&mut self) -> Option<Vec<Left>> {
+        if self.left.is_empty() { None } else { Some(std::mem::take(&mut self.left)) }
+    }
+
+    /// Takes the memory of a list back.
+    pub(crate) fn give_back(&mut self, mut left: Vec<Left>) {
+        left.clear();
+        self.left = left;
     }
 
     /// Schedules `event`; a time in the past counts as now.

@@ -46,6 +46,25 @@ struct Transit {
     label: Label,
 }
 
+/// A packet that goes to another part of the network.
+#[derive(Clone, Copy)]
+pub(crate) struct Left {
+    /// The port that it leaves over.
+    pub(crate) port: u32,
+    label: Label,
+    /// When the port took it, when it has been transmitted, and when it arrives.
+    pub(crate) accepted: Time,
+    pub(crate) departs: Time,
+    pub(crate) at: Time,
+}
+
+impl Left {
+    /// What forwarding needs of it, and whether it arrives at all.
+    pub(crate) fn label(&self) -> (Label, bool) {
+        (Label { key: self.label.key & !MARKS, ..self.label }, self.label.key & LOST == 0)
+    }
+}
+
 /// How a port queues.
 #[derive(Default)]
 enum Queue {
@@ -91,8 +110,6 @@ pub(crate) struct Extras {
     losses: Option<Box<Losses>>,
     /// The wire, when its packets take different times.
     wire: Option<Box<Wire>>,
-    /// The other end may be of another part of the network.
-    crossing: Option<Crossing>,
     /// Packets that the wire lost.
     lost: u64,
     /// The link is down.
@@ -113,13 +130,6 @@ pub(crate) struct Extras {
     pub(crate) sojourns: Option<Box<SojournWatch>>,
     /// Copies of packets with the start of their transmission.
     pub(crate) capture: Option<Vec<(Time, Packet)>>,
-}
-
-/// A wire whose packets leave this part of the network when they have been transmitted.
-struct Crossing {
-    delay: Span,
-    /// The packet that has just left, and when it arrives.
-    left: Option<(Time, Label)>,
 }
 
 /// Counters of a port. Every packet that it was offered has one fate: dropped, held, in transit, delivered, lost by the wire
@@ -152,6 +162,8 @@ pub(crate) struct Port {
     free_at: Time,
     fraction: u32,
     has_jitter: bool,
+    /// The other end may be of another part of the network.
+    crosses: bool,
     /// The capacity changes with time: `rest` has a schedule.
     varies: bool,
     /// Nanoseconds per byte at the nominal rate, 32 binary places.
@@ -174,6 +186,8 @@ struct Rest {
     marked: u64,
     /// Host ports: random processing delay.
     jitter: Option<Jitter>,
+    /// Where packets go to another part of the network: the link's delay.
+    crossing_delay: Span,
 }
 
 struct Jitter {
@@ -237,10 +251,8 @@ impl Port {
 
     /// What the completion time in an empty network depends on.
     pub(crate) fn ideal(&self) -> IdealPort {
-        let extras = self.extras.as_ref();
-        let crossing = extras.and_then(|extras| extras.crossing.as_ref()).map(|crossing| crossing.delay);
-        let wire = extras.and_then(|extras| extras.wire.as_deref()).map(Wire::delay);
-        let delay = crossing.or(wire).unwrap_or(self.delay);
+        let wire = self.extras.as_ref().and_then(|extras| extras.wire.as_deref());
+        let delay = wire.map_or(self.delay + self.rest.crossing_delay, Wire::delay);
         IdealPort { nanos_per_byte: self.nanos_per_byte, delay }
     }
 
@@ -261,21 +273,36 @@ impl Port {
         self.extras().wire = Some(Box::new(Wire::new(propagation)));
     }
 
-    /// Lets packets leave this part of the network when they have been transmitted.
+    /// Packets go to another part of the network: they leave as soon as it is known when they arrive, and what is kept of
+    /// them here is how long they occupy the transmitter.
     pub(crate) fn set_crossing(&mut self) {
-        let delay = std::mem::take(&mut self.delay);
-        self.extras().crossing = Some(Crossing { delay, left: None });
+        self.crosses = true;
+        self.rest.crossing_delay = std::mem::take(&mut self.delay);
     }
 
-    /// How long packets that leave this part of the network take to the other end.
-    pub(crate) fn crossing_delay(&self) -> Span {
-        let crossing = self.extras.as_ref().and_then(|extras| extras.crossing.as_ref());
-        crossing.map_or(Span::ZERO, |crossing| crossing.delay)
+    /// Packets that have left this part of the network and are still being transmitted, or wait for it.
+    pub(crate) fn left_early(&self) -> u64 {
+        if self.crosses { u64::from(self.in_transit) } else { 0 }
     }
 
-    /// The packet that has just left this part of the network, and when it arrives.
-    pub(crate) fn take_left(&mut self) -> Option<(Time, Label)> {
-        self.extras.as_mut()?.crossing.as_mut()?.left.take()
+    /// Forgets packets that have left this part of the network and have been transmitted.
+    fn forget_departed(&mut self, now: Time) {
+        while self.in_transit > 0 && self.head.arrive <= now {
+            let head = self.head;
+            self.in_transit -= 1;
+            if self.waiting > self.in_transit {
+                self.waiting -= 1;
+                self.waiting_bytes -= u64::from(head.label.len);
+            }
+            if let Some(next) = self.rest.ring.pop_front() {
+                self.head = next;
+            }
+            if head.label.key & LOST == 0 {
+                self.delivered += 1;
+            } else {
+                self.extras().lost += 1;
+            }
+        }
     }
 
     /// Adds losses on the wire.
@@ -311,6 +338,9 @@ impl Port {
             return;
         }
         self.settle();
+        if self.crosses {
+            self.forget_departed(now);
+        }
         let mut fate = 0;
         if self.extras.is_some() {
             match self.pass_extras(now, slab.at(label.key)) {
@@ -409,7 +439,8 @@ impl Port {
             Queue::DropTail(rule) => matches!(rule.limit, Limit::Packets(1..)),
             Queue::Fifo(_) | Queue::Ordered(_) => false,
         };
-        if takes_any && !self.varies && !self.has_jitter && self.extras.is_none() && !self.delay.is_zero() {
+        let is_simple = !self.varies && !self.has_jitter && !self.crosses && self.extras.is_none();
+        if takes_any && is_simple && !self.delay.is_zero() {
             self.plain = self.nanos_per_byte;
         }
     }
@@ -473,6 +504,9 @@ impl Port {
     /// Bytes that wait at `now`.
     #[inline]
     pub(crate) fn waiting_bytes(&mut self, now: Time) -> u64 {
+        if self.crosses {
+            self.forget_departed(now);
+        }
         match &self.queue {
             Queue::Ordered(ordered) => ordered.qdisc.backlog().bytes,
             _ => self.waiting_at(now).bytes,
@@ -516,11 +550,17 @@ impl Port {
         }
         let arrive = self.free_at + self.delay;
         let transit = Transit { start, arrive, label };
-        if self.in_transit == 0 {
-            self.head = transit;
-            events.push(arrive, Event::Arrival(id));
-        } else {
+        if self.in_transit > 0 {
             self.rest.ring.push_back(transit);
+        } else {
+            self.head = transit;
+            if !self.crosses {
+                events.push(arrive, Event::Arrival(id));
+            }
+        }
+        if self.crosses {
+            let (at, departs) = (arrive + self.rest.crossing_delay, arrive);
+            events.leave(Left { port: id, label, accepted: now, departs, at });
         }
         self.in_transit += 1;
         if start > now && !matches!(self.queue, Queue::Unlimited) {
@@ -798,7 +838,7 @@ impl Port {
         }
         let has_payload = is_data && packet.payload > 0;
         let is_lost = extras.losses.as_mut().is_some_and(|losses| losses.loses_next(has_payload));
-        let varies = if extras.wire.is_some() || extras.crossing.is_some() { VARIED } else { 0 };
+        let varies = if extras.wire.is_some() { VARIED } else { 0 };
         Some(if is_lost { LOST } else { varies })
     }
 }

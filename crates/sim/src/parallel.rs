@@ -20,9 +20,6 @@ use crate::{RunError, RunOptions};
 
 /// Looks at what others do before a thread lets go of its core.
 const SPINS: u32 = 1 << 12;
-/// Bits of a ticket that count parts, and where the number of the window begins.
-const PARTS: u64 = (1 << WINDOW) - 1;
-const WINDOW: u32 = 16;
 /// Windows between two looks at the caller's stop flag.
 const STOP_CHECK: u64 = 1 << 6;
 
@@ -40,10 +37,11 @@ pub(crate) fn run(
     }
     let threads = options.threads.clamp(1, parts.len());
     let end = Time::ZERO + scenario.run.duration;
-    let crew = Crew::new(parts);
+    let crew = Crew::new(parts, threads);
     thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|| crew.help());
+        for number in 1..threads {
+            let crew = &crew;
+            scope.spawn(move || crew.help(number, threads));
         }
         // Whatever happens to this thread, the others end.
         let _end = Dismissal(&crew);
@@ -73,13 +71,15 @@ fn build_parts<'s>(
 
 /// The parts, and what the threads that simulate them share.
 struct Crew<'s> {
+    threads: usize,
     parts: Vec<Mutex<Simulation<'s>>>,
     /// By turn of the windows, receiver and sender: what waits.
     mail: [Vec<Vec<Mutex<Mail>>>; 2],
     /// By part: when its next event is, in nanoseconds.
     next: Vec<AtomicU64>,
-    /// Number of the present window, and in the last bits of the parts that somebody has taken.
-    ticket: AtomicU64,
+    /// Number of the present window, and by part of the last one that somebody has taken it for.
+    window: AtomicU64,
+    taken: Vec<AtomicU64>,
     /// Where the last window ended and this one ends in nanoseconds, and its parts that are done.
     from: AtomicU64,
     limit: AtomicU64,
@@ -109,17 +109,18 @@ impl Drop for Alarm<'_> {
 }
 
 impl<'s> Crew<'s> {
-    fn new(parts: Vec<Simulation<'s>>) -> Self {
+    fn new(parts: Vec<Simulation<'s>>, threads: usize) -> Self {
         let count = parts.len();
         let boxes =
             || (0..count).map(|_| (0..count).map(|_| Mutex::new(Mail::default())).collect()).collect();
         let next = parts.iter().map(|part| AtomicU64::new(nanos(part.net.events.next_at()))).collect();
         Self {
+            threads,
             parts: parts.into_iter().map(Mutex::new).collect(),
             mail: [boxes(), boxes()],
             next,
-            // Nothing to take before the first window.
-            ticket: AtomicU64::new(count as u64),
+            window: AtomicU64::new(0),
+            taken: (0..count).map(|_| AtomicU64::new(0)).collect(),
             from: AtomicU64::new(0),
             limit: AtomicU64::new(0),
             done: AtomicUsize::new(0),
@@ -132,36 +133,32 @@ impl<'s> Crew<'s> {
         self.parts.into_iter().map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
     }
 
-    /// Simulates parts of every window until all is over.
-    fn help(&self) {
+    /// Simulates parts of every window until all is over; this is thread `number` of `threads`.
+    fn help(&self, number: usize, threads: usize) {
         let _alarm = Alarm(&self.has_failed);
-        let mut spins = 0;
+        let (mut last, mut spins) = (0, 0);
         while !self.is_over.load(Ordering::Acquire) {
-            if self.has_work() {
-                self.simulate();
-                spins = 0;
-            } else {
+            let window = self.window.load(Ordering::Acquire);
+            if window == last {
                 wait(&mut spins);
+                continue;
             }
+            self.simulate(window, number, threads);
+            (last, spins) = (window, 0);
         }
     }
 
-    /// The window has parts that nobody has taken.
-    fn has_work(&self) -> bool {
-        ((self.ticket.load(Ordering::Acquire) & PARTS) as usize) < self.parts.len()
-    }
-
-    /// Simulates parts of the present window that nobody has taken.
-    fn simulate(&self) {
-        loop {
-            // A window may end and the next begin between two looks: the ticket says which it is.
-            let ticket = self.ticket.fetch_add(1, Ordering::AcqRel);
-            let number = (ticket & PARTS) as usize;
-            if number >= self.parts.len() {
-                return;
+    /// Simulates parts of a window that nobody has taken: first those that this thread had in the windows before, whose data are in
+    /// its core's cache, then others.
+    fn simulate(&self, window: u64, number: usize, threads: usize) {
+        let all = 0..self.parts.len();
+        let own = all.clone().filter(|part| part % threads == number);
+        for part in own.chain(all.filter(|part| part % threads != number)) {
+            let taken = &self.taken[part];
+            if taken.compare_exchange(window - 1, window, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                self.simulate_part(part, window);
+                self.done.fetch_add(1, Ordering::AcqRel);
             }
-            self.simulate_part(number, ticket >> WINDOW);
-            self.done.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -175,7 +172,7 @@ impl<'s> Crew<'s> {
         if let Some(own) = &mut part.part {
             for (to, mail) in own.out.iter_mut().enumerate() {
                 if !mail.is_empty() {
-                    next = next.min(nanos(mail.first()));
+                    next = next.min(nanos(mail.first(limit)));
                     std::mem::swap(&mut *lock(&self.mail[(window % 2) as usize][to][number]), mail);
                 }
             }
@@ -197,8 +194,8 @@ impl<'s> Crew<'s> {
         self.from.store(self.limit.load(Ordering::Acquire), Ordering::Release);
         self.limit.store(limit.as_nanos(), Ordering::Release);
         self.done.store(0, Ordering::Release);
-        self.ticket.store(window << WINDOW, Ordering::Release);
-        self.simulate();
+        self.window.store(window, Ordering::Release);
+        self.simulate(window, 0, self.threads);
         let mut spins = 0;
         while self.done.load(Ordering::Acquire) < self.parts.len() {
             if self.has_failed.load(Ordering::Acquire) {
@@ -267,13 +264,13 @@ impl<'c, 's> Coordinator<'c, 's> {
             if window % STOP_CHECK == 0 {
                 self.may_go_on(limit, options)?;
             }
-            self.settle(window, limit, options)?;
+            self.settle(limit, options)?;
         }
         Ok(())
     }
 
     /// Between two windows: begins rounds, makes rows, samples.
-    fn settle(&mut self, window: u64, limit: Time, options: &mut RunOptions<'_>) -> Result<(), RunError> {
+    fn settle(&mut self, limit: Time, options: &mut RunOptions<'_>) -> Result<(), RunError> {
         let mut guards: Vec<MutexGuard<'_, Simulation<'s>>> = self.crew.parts.iter().map(lock).collect();
         let mut parts: Vec<&mut Simulation<'s>> = guards.iter_mut().map(|guard| &mut **guard).collect();
         for part in &mut parts {
@@ -285,10 +282,6 @@ impl<'c, 's> Coordinator<'c, 's> {
         self.begin_rounds(&mut parts, limit);
         if limit > self.next_sample {
             let now = self.next_sample;
-            for (number, part) in parts.iter_mut().enumerate() {
-                self.crew.take_mail(number, window, limit, part);
-                self.crew.next[number].store(nanos(part.net.events.next_at()), Ordering::Release);
-            }
             Simulation::settle_turns(&mut parts);
             Simulation::settle_shown(&mut parts);
             Simulation::sample_all(&mut parts, now);

@@ -204,6 +204,7 @@ impl Simulation<'_> {
             Some(Event::Datagram(source)) => {
                 self.net.fetch_next_port(self.udp.sources[source as usize].route);
             }
+            Some(Event::Crossed(key)) => self.net.fetch_next_port(self.net.slab.hop(key)),
             _ => {}
         }
     }
@@ -239,7 +240,7 @@ impl Simulation<'_> {
             Event::Arrival(port) => {
                 let net = &mut self.net;
                 let arrived = net.ports[port as usize].arrive(port, net.now, &mut net.slab, &mut net.events);
-                let Some(label) = arrived else { return self.cross(port) };
+                let Some(label) = arrived else { return };
                 self.pass_on(port, label);
             }
             Event::Crossed(number) => self.come_over(number),

@@ -11,6 +11,9 @@ impl Port {
     #[cold]
     pub(crate) fn fail(&mut self, now: Time, slab: &mut Slab) -> Vec<u32> {
         self.settle();
+        if self.crosses {
+            self.forget_departed(now);
+        }
         self.plain = 0;
         let path = self.extras.as_ref().and_then(|extras| extras.path.as_ref());
         let tells = path.is_some_and(|path| path.tells);
@@ -28,6 +31,7 @@ impl Port {
                 ahead += start.since(now).as_nanos();
             }
         }
+        let left = gone.len();
         (self.in_transit, self.waiting, self.waiting_bytes) = (0, 0, 0);
         self.free_at = self.free_at.min(now);
         self.fraction = 0;
@@ -50,7 +54,9 @@ impl Port {
         if let Some(capture) = &mut extras.capture {
             capture.retain(|(start, _)| *start <= now);
         }
-        gone.into_iter().for_each(|key| slab.remove(key & !MARKS));
+        // What has left this part of the network is somebody else's, but for what an ordering discipline still held.
+        let held = if self.crosses { gone.split_off(left) } else { gone };
+        held.into_iter().for_each(|key| slab.remove(key & !MARKS));
         self.watch_level(now);
         untold
     }

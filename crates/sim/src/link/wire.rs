@@ -65,15 +65,11 @@ impl Port {
         events: &mut EventQueue,
     ) {
         let key = label.key & !MARKS;
-        let Some(extras) = &mut self.extras else { return };
-        match (&mut extras.wire, &mut extras.crossing) {
-            (Some(wire), _) if label.key & LOST == 0 => {
+        let extras = self.extras();
+        match &mut extras.wire {
+            Some(wire) if label.key & LOST == 0 => {
                 let arrive = wire.enter(now, Label { key, ..label });
                 events.push(arrive, Event::Landing(id));
-            }
-            (_, Some(crossing)) if label.key & LOST == 0 => {
-                crossing.left = Some((now + crossing.delay, Label { key, ..label }));
-                self.delivered += 1;
             }
             _ => {
                 extras.lost += 1;

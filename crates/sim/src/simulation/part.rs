@@ -14,6 +14,7 @@ use bandmaster_core::tuning::Tuning;
 use super::Simulation;
 use crate::events::Event;
 use crate::exchange::{Message, Slot};
+use crate::link::Left;
 use crate::net::ROUTE_END;
 use crate::packet::{Label, Packet};
 use crate::partition::Partitioning;
@@ -27,8 +28,9 @@ pub(crate) struct Part {
     pub(crate) all: Arc<Partitioning>,
     /// By part: what goes there.
     pub(crate) out: Vec<Mail>,
-    /// By key of a packet that arrives later: the port that it comes over, and `NONE` for all others. How many there are.
-    coming: Vec<u32>,
+    /// By key of a packet that arrives later: the port that it comes over, and when that has transmitted it; `NONE` for all others. How
+    /// many there are.
+    coming: Vec<(u32, Time)>,
     pub(super) expected: u64,
     /// Sources that went on or off, when, and the places of their routes in the table.
     pub(crate) turns: Vec<(Time, u32, bool, u32)>,
@@ -48,7 +50,7 @@ pub(crate) struct Part {
 /// What a part has for another.
 #[derive(Default)]
 pub(crate) struct Mail {
-    pub(crate) packets: Vec<(Time, Crossing)>,
+    pub(crate) packets: Vec<Crossing>,
     pub(crate) notices: Vec<Notice>,
 }
 
@@ -60,6 +62,10 @@ pub(crate) struct Crossing {
     packet: Packet,
     /// When its sender's TCP handed it over, where somebody asks.
     sent: Option<Time>,
+    /// When that port took it, when it has been transmitted, and when it arrives.
+    accepted: Time,
+    departs: Time,
+    at: Time,
 }
 
 /// In place of a port: no packet comes, or a fault has taken it.
@@ -91,9 +97,10 @@ impl Mail {
         self.packets.is_empty() && self.notices.is_empty()
     }
 
-    /// When the first packet arrives.
-    pub(crate) fn first(&self) -> Option<Time> {
-        self.packets.iter().map(|(at, ..)| *at).min()
+    /// When something happens because of it for the first time; a notice is heeded at `limit`.
+    pub(crate) fn first(&self, limit: Time) -> Option<Time> {
+        let noticed = (!self.notices.is_empty()).then_some(limit);
+        self.packets.iter().map(|packet| packet.at).chain(noticed).min()
     }
 }
 
@@ -126,19 +133,20 @@ impl Part {
     fn fail(&mut self, ports: [u32; 2], now: Time) -> [u64; 2] {
         ports.iter().for_each(|port| self.failures.entry(*port).or_default().push(now));
         let mut lost = [0; 2];
-        for coming in &mut self.coming {
-            if let Some(at) = ports.iter().position(|port| port == coming) {
-                *coming = GONE;
-                lost[at] += 1;
+        for (port, departs) in &mut self.coming {
+            if let Some(at) = ports.iter().position(|failed| failed == port) {
+                *port = GONE;
+                // The port itself counts what waits for its transmitter, or is being transmitted.
+                lost[at] += u64::from(*departs <= now);
             }
         }
         lost
     }
 
-    /// A packet that left a port at `departed` and arrives at `at` was on the wire when its link went down.
-    fn is_lost(&self, port: u32, departed: Time, at: Time) -> bool {
-        let failures = self.failures.get(&port);
-        failures.is_some_and(|times| times.iter().any(|time| departed <= *time && *time <= at))
+    /// When the link went down between a port's taking of a packet and its arrival.
+    fn lost_at(&self, packet: &Crossing) -> Option<Time> {
+        let mut times = self.failures.get(&packet.port)?.iter().copied();
+        times.find(|time| packet.accepted <= *time && *time <= packet.at)
     }
 
     /// Has something to tell the part that has a node.
@@ -153,11 +161,11 @@ impl Part {
     }
 
     /// The packet with this key arrives later over a port.
-    fn expect(&mut self, key: u32, port: u32) {
+    fn expect(&mut self, key: u32, port: u32, departs: Time) {
         if self.coming.len() <= key as usize {
-            self.coming.resize(key as usize + 1, NONE);
+            self.coming.resize(key as usize + 1, (NONE, Time::ZERO));
         }
-        self.coming[key as usize] = port;
+        self.coming[key as usize] = (port, departs);
         self.expected += 1;
     }
 }
@@ -209,6 +217,7 @@ impl Simulation<'_> {
             self.net.now = at;
             self.fetch_ahead();
             self.handle(event);
+            self.hand_over();
             if matches!(event, Event::Reroute)
                 && let Err(why) = self.reroute(&RunOptions::default())
                 && let Some(part) = &mut self.part
@@ -218,31 +227,45 @@ impl Simulation<'_> {
         }
     }
 
-    /// A packet may have left this part over `port`.
-    #[cold]
-    pub(super) fn cross(&mut self, port: u32) {
-        let Some(part) = &mut self.part else { return };
-        let Some((at, label)) = self.net.ports[port as usize].take_left() else { return };
-        let to = match self.net.routes[label.hop as usize] {
-            ROUTE_END => part.all.of_node[part.all.ends[port as usize] as usize],
-            next => part.all.of_port[next as usize],
-        };
-        self.net.slab.at(label.key).hop = label.hop;
-        if usize::from(to) == part.number {
-            part.expect(label.key, port);
-            self.net.events.push(at, Event::Crossed(label.key));
-            return;
+    /// Hands packets over that have left ports whose other ends may be of other parts.
+    #[inline]
+    fn hand_over(&mut self) {
+        if let Some(left) = self.net.events.take_left() {
+            self.hand_all_over(&left);
+            self.net.events.give_back(left);
         }
-        let (packet, sent) = (*self.net.slab.at(label.key), self.net.slab.sent(label.key));
-        self.net.slab.remove(label.key);
-        part.out[usize::from(to)].packets.push((at, Crossing { port, packet, sent }));
+    }
+
+    fn hand_all_over(&mut self, left: &[Left]) {
+        let Some(part) = &mut self.part else { return };
+        for packet in left {
+            let (label, arrives) = packet.label();
+            if !arrives {
+                self.net.slab.remove(label.key);
+                continue;
+            }
+            let to = match self.net.routes[label.hop as usize] {
+                ROUTE_END => part.all.of_node[part.all.ends[packet.port as usize] as usize],
+                next => part.all.of_port[next as usize],
+            };
+            self.net.slab.at(label.key).hop = label.hop;
+            let &Left { port, accepted, departs, at, .. } = packet;
+            if usize::from(to) == part.number {
+                part.expect(label.key, port, departs);
+                self.net.events.push(at, Event::Crossed(label.key));
+                continue;
+            }
+            let (packet, sent) = (*self.net.slab.at(label.key), self.net.slab.sent(label.key));
+            self.net.slab.remove(label.key);
+            part.out[usize::from(to)].packets.push(Crossing { port, packet, sent, accepted, departs, at });
+        }
     }
 
     /// The packet with this key, which came from another part, arrives.
     #[cold]
     pub(super) fn come_over(&mut self, key: u32) {
         let Some(part) = &mut self.part else { return };
-        let port = std::mem::replace(&mut part.coming[key as usize], NONE);
+        let (port, _) = std::mem::replace(&mut part.coming[key as usize], (NONE, Time::ZERO));
         part.expected -= 1;
         if port == GONE {
             return self.net.slab.remove(key);
@@ -258,26 +281,29 @@ impl Simulation<'_> {
             for notice in std::mem::take(&mut mail.notices) {
                 self.heed(notice);
             }
-            for (at, crossing) in mail.packets.drain(..) {
-                self.import(at, crossing);
-            }
+            mail.packets.drain(..).for_each(|packet| self.import(packet));
         }
+        // A role that has heard something may have acted.
+        self.hand_over();
     }
 
-    /// Takes a packet in that arrives at `at`.
-    fn import(&mut self, at: Time, Crossing { port, packet, sent }: Crossing) {
+    /// Takes a packet in that arrives later.
+    fn import(&mut self, crossing: Crossing) {
         let Some(part) = &mut self.part else { return };
-        if !part.failures.is_empty() {
-            let delay = self.net.ports[port as usize].crossing_delay();
-            if part.is_lost(port, at - delay, at) {
-                return part.tell_of_loss(port, 1);
+        let Crossing { port, packet, sent, departs, at, .. } = crossing;
+        if !part.failures.is_empty()
+            && let Some(failed) = part.lost_at(&crossing)
+        {
+            if departs <= failed {
+                part.tell_of_loss(port, 1);
             }
+            return;
         }
         let key = self.net.slab.insert(packet).key;
         if let Some(sent) = sent {
             self.net.slab.note_sent(key, sent);
         }
-        part.expect(key, port);
+        part.expect(key, port, departs);
         self.net.events.push(at, Event::Crossed(key));
     }
 
