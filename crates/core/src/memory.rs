@@ -60,15 +60,20 @@ pub fn most(scenario: &Scenario) -> u64 {
         packets = packets.saturating_add(count.saturating_mul(each).saturating_mul(2));
     }
     let samples = scenario.run.duration.as_nanos() / scenario.run.sample.as_nanos().max(1) + 1;
+    // Each part of a divided network knows all of it.
+    let parts = u64::from(scenario.run.partitions);
     [
-        (nodes, NODE),
-        (links, LINK),
-        (flows, FLOW),
-        (if scenario.measure.flow_table == FlowRows::Rtt { flows } else { 0 }, RTT),
+        (parts.saturating_mul(nodes), NODE),
+        (parts.saturating_mul(links), LINK),
+        (parts.saturating_mul(flows), FLOW),
+        (if scenario.measure.flow_table == FlowRows::Rtt { parts.saturating_mul(flows) } else { 0 }, RTT),
         (packets.min(MOST_PACKETS), PACKET),
         (samples.saturating_mul(entities), SERIES * SAMPLE),
-        (ways(scenario, nodes), if counts_paths(scenario) { DISTANCE + PATHS } else { DISTANCE }),
-        (route_ports(scenario, flows, nodes), ROUTE_PORT),
+        (
+            parts.saturating_mul(ways(scenario, nodes)),
+            if counts_paths(scenario) { DISTANCE + PATHS } else { DISTANCE },
+        ),
+        (parts.saturating_mul(route_ports(scenario, flows, nodes)), ROUTE_PORT),
         // Messages without a way take one as if nothing had failed.
         (if scenario.faults.outages.is_empty() { 0 } else { ways(scenario, nodes) }, DISTANCE),
     ]

@@ -260,12 +260,15 @@ fn hosts_of(topology: &Topology, plans: &[FlowPlan]) -> Hosts {
     }
 }
 
+/// Every port, its rate, and by link its delay.
+type BuiltPorts = (Vec<Port>, Vec<Rate>, Vec<Span>);
+
 fn build_ports(
     scenario: &Scenario,
     trial: u32,
     hosts: &Hosts,
     options: &RunOptions<'_>,
-) -> Result<(Vec<Port>, Vec<Rate>, Vec<Span>), RunError> {
+) -> Result<BuiltPorts, RunError> {
     let topology = &scenario.topology;
     let (mut links, mut ports) = (Links::default(), Vec::with_capacity(2 * topology.links.len()));
     let pools: Vec<Pool> = topology.nodes.iter().map(|_| Pool::default()).collect();

@@ -87,6 +87,13 @@ pub(crate) struct EventQueue {
     left: Vec<Left>,
 }
 
+/// A bucket, its first moment, and how long it is.
+struct Lowest<'a> {
+    bucket: &'a [(u64, Event)],
+    first: u64,
+    length: u64,
+}
+
 impl EventQueue {
     pub(crate) fn new() -> Self {
         Self {
@@ -140,7 +147,7 @@ impl EventQueue {
     }
 
     /// The next event.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
         let (at, event) = match self.due.get(self.front) {
             Some(&entry) => {
@@ -165,7 +172,7 @@ impl EventQueue {
     /// Whether an entry that is not due yet comes before `limit`.
     #[inline]
     fn has_before(&self, limit: u64) -> bool {
-        let Some((bucket, first, length)) = self.lowest() else { return false };
+        let Some(Lowest { bucket, first, length }) = self.lowest() else { return false };
         // The bounds of the bucket decide, but where the limit is between them.
         first < limit && (limit - first >= length || bucket.iter().any(|(at, _)| *at < limit))
     }
@@ -173,13 +180,13 @@ impl EventQueue {
     /// When the next event is.
     pub(crate) fn next_at(&self) -> Option<Time> {
         let due = self.due.get(self.front).map(|(at, _)| *at);
-        let next = due.or_else(|| self.lowest()?.0.iter().map(|(at, _)| *at).min());
+        let next = due.or_else(|| self.lowest()?.bucket.iter().map(|(at, _)| *at).min());
         next.map(Time::from_nanos)
     }
 
-    /// The lowest bucket with entries, its first moment, and how long it is.
+    /// The lowest bucket with entries.
     #[inline]
-    fn lowest(&self) -> Option<(&[(u64, Event)], u64, u64)> {
+    fn lowest(&self) -> Option<Lowest<'_>> {
         if self.levels == 0 {
             return None;
         }
@@ -188,11 +195,11 @@ impl EventQueue {
         let length = 1 << (level * DIGIT);
         let above = self.last.checked_shr((level + 1) * DIGIT).unwrap_or(0);
         let first = above.checked_shl((level + 1) * DIGIT).unwrap_or(0) | u64::from(digit) << (level * DIGIT);
-        Some((&self.buckets[level as usize * BASE + digit as usize], first, length))
+        Some(Lowest { bucket: &self.buckets[level as usize * BASE + digit as usize], first, length })
     }
 
     /// Takes the first entry of the lowest bucket and files the rest again; `None` when nothing is pending.
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self) -> Option<(u64, Event)> {
         self.due.clear();
         self.front = 0;
@@ -230,7 +237,7 @@ impl EventQueue {
     }
 
     /// What probably comes next: a hint to fetch its data early.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn likely_next(&self) -> Option<Event> {
         let entry = match self.due.get(self.front) {
             Some(entry) => entry,

@@ -286,6 +286,8 @@ impl Port {
     }
 
     /// Forgets packets that have left this part of the network and have been transmitted.
+    #[cold]
+    #[inline(never)]
     fn forget_departed(&mut self, now: Time) {
         while self.in_transit > 0 && self.head.arrive <= now {
             let head = self.head;

@@ -82,7 +82,7 @@ impl Units {
         let mut above: Vec<u32> = (0..count as u32).collect();
         for (link, delay) in topology.links.iter().zip(separable.delays) {
             let (a, b) = (link.a.index(), link.b.index());
-            if delay.is_none_or(|delay| delay.is_zero()) || is_leaf(a) || is_leaf(b) {
+            if delay.is_none_or(Span::is_zero) || is_leaf(a) || is_leaf(b) {
                 let (a, b) = (root(&mut above, a), root(&mut above, b));
                 above[a.max(b)] = a.min(b) as u32;
             }

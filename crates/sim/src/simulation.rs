@@ -197,7 +197,7 @@ impl Simulation<'_> {
 
     /// Asks for the data that the next event will probably need, so that it comes while this one is handled: with
     /// thousands of flows a hop waits for memory.
-    #[inline]
+    #[inline(always)]
     fn fetch_ahead(&self) {
         match self.net.events.likely_next() {
             Some(Event::Arrival(port)) => self.net.fetch_arrival(port),

@@ -1,5 +1,7 @@
 //! What a run prints and writes.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::program::{SCENARIO, Scratch};
@@ -29,7 +31,7 @@ fn json_has_claims_rows_and_work() {
     }
     assert!(json["work"]["packet_hops"].as_u64() > Some(1_000));
     let written: Value =
-        serde_json::from_slice(&scratch.files("out")[std::path::Path::new("summary.json")]).expect("JSON");
+        serde_json::from_slice(&scratch.files("out")[Path::new("summary.json")]).expect("JSON");
     assert_eq!(written, json);
 }
 
@@ -67,8 +69,7 @@ fn a_reproduction_takes_another_seed_and_writes_it_down() {
     };
     let (own, other) = (rows("own", &[]), rows("other", &["--seed", "7"]));
     assert!(own.is_array() && own != other);
-    let manifest =
-        String::from_utf8_lossy(&scratch.files("other")[std::path::Path::new("manifest.json")]).into_owned();
+    let manifest = String::from_utf8_lossy(&scratch.files("other")[Path::new("manifest.json")]).into_owned();
     assert!(manifest.contains("\"--seed\""), "{manifest}");
 }
 
@@ -95,7 +96,7 @@ fn the_same_bytes_for_any_number_of_jobs_and_every_time() {
         "manifest.json",
         "r1-r2.pcapng",
     ] {
-        assert!(one.contains_key(std::path::Path::new(name)), "no {name}");
+        assert!(one.contains_key(Path::new(name)), "no {name}");
     }
     for other in ["two", "again"] {
         let other_files = scratch.files(other);
@@ -105,7 +106,7 @@ fn the_same_bytes_for_any_number_of_jobs_and_every_time() {
         }
     }
     scratch.run(&["run", "small.toml", "--out", "seed", "--seed", "2", "--pcap", "r1->r2"]).expect(0);
-    let series = std::path::Path::new("series.parquet");
+    let series = Path::new("series.parquet");
     assert!(scratch.files("seed")[series] != one[series], "another seed gives other series");
 }
 
@@ -137,7 +138,7 @@ fn settings_change_what_runs_and_are_written_down() {
     let json = scratch.run(&[&args[..], &["--json"]].concat()).expect(0).json();
     assert_eq!(json["trials"]["planned"], 12);
     let manifest: Value =
-        serde_json::from_slice(&scratch.files("out")[std::path::Path::new("manifest.json")]).expect("JSON");
+        serde_json::from_slice(&scratch.files("out")[Path::new("manifest.json")]).expect("JSON");
     assert_eq!(
         manifest["command"],
         json!(["run", "small.toml", "--set", "run.duration=1s", "--trials", "3", "--seed", "7"])
@@ -260,7 +261,7 @@ fn what_cannot_be_written_is_one_error_and_loses_no_results() {
 #[test]
 fn the_table_of_flows_can_be_left_out_and_replaced() {
     let scratch = Scratch::with_scenario("flow-table");
-    let flows = std::path::Path::new("flows.parquet");
+    let flows = Path::new("flows.parquet");
     let run = |more: &[&str]| {
         scratch.run(&[&["run", "small.toml", "--quick", "--out", "out"], more].concat()).expect(0);
         scratch.files("out").contains_key(flows)
@@ -273,4 +274,44 @@ fn the_table_of_flows_can_be_left_out_and_replaced() {
         "{}",
         wrong.stderr
     );
+}
+
+#[test]
+fn threads_change_no_byte_and_partitions_are_refused_by_name() {
+    let scratch = Scratch::with_scenario("threads");
+    let run = |out: &str, threads: &str| {
+        scratch
+            .run(&[
+                "run",
+                "small.toml",
+                "--set",
+                "run.partitions=2",
+                "--jobs",
+                "1",
+                "--threads",
+                threads,
+                "--pcap",
+                "r1->r2",
+                "--out",
+                out,
+            ])
+            .expect(0);
+        let mut files = scratch.files(out);
+        // They name the folder and the threads.
+        files.remove(Path::new("manifest.json"));
+        files.remove(Path::new("report.html"));
+        files
+    };
+    let one = run("one", "1");
+    assert!(one.keys().any(|file| file.ends_with("r1-r2.pcapng")), "{:?}", one.keys());
+    for threads in ["2", "8"] {
+        assert!(one == run(threads, threads), "{threads} threads");
+    }
+
+    let probes = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/er2bc/steady.toml");
+    let refused = scratch.run(&["run", probes, "--set", "run.partitions=2"]).expect(2);
+    let says = "run.partitions: a network with er2bc, which sends probes, cannot be divided; leave it out";
+    assert!(refused.stderr.contains(says), "{refused:?}");
+    let none = scratch.run(&["run", "small.toml", "--threads", "0"]).expect(2);
+    assert!(none.stderr.contains("--threads"), "{none:?}");
 }

@@ -156,11 +156,9 @@ impl Sender {
     }
 
     pub(super) fn segment(&self, offset: u64, payload: u32, profile: &Profile, net: &Net) -> Packet {
-        let share = if profile.is_multipath && payload > 0 { self.share() } else { None };
-        let mapping = share.and_then(|share| net.multipath[share.connection].mapping(share.subflow, offset));
         let (ts_value, ts_echo) =
             if profile.settings.timestamps { (timestamp(net.now), self.echo) } else { (0, 0) };
-        Packet {
+        let mut packet = Packet {
             hop: self.route,
             flow: self.flow,
             len: payload + profile.overhead,
@@ -172,8 +170,20 @@ impl Sender {
             window: 65_535,
             ts_value,
             ts_echo,
-            sack: mapping.map_or_else(Default::default, |mapping| [mapping, (0, 0), (0, 0), (0, 0)]),
             ..Packet::default()
+        };
+        if profile.is_multipath && payload > 0 {
+            self.state_mapping(&mut packet, net);
+        }
+        packet
+    }
+
+    /// A segment of a subflow whose receiver is in another part of the network states where its data belong.
+    #[cold]
+    fn state_mapping(&self, packet: &mut Packet, net: &Net) {
+        let Some(share) = self.share() else { return };
+        if let Some(mapping) = net.multipath[share.connection].mapping(share.subflow, packet.seq) {
+            packet.sack[0] = mapping;
         }
     }
 
