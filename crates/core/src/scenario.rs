@@ -26,8 +26,8 @@ mod traffic;
 mod whole;
 
 pub use choices::{
-    CdfOf, FlightSize, FlowRows, HyStartRules, LossDetection, MarkReduction, Pairing, ReceiveWindow,
-    RecordDetail, Recovery, RtoFloor, RttSamples, Scheduler,
+    CdfOf, CubicRules, FlightSize, FlowRows, HyStartRules, LossDetection, MarkReduction, Pairing,
+    ReceiveWindow, RecordDetail, Recovery, RtoFloor, RttSamples, Scheduler,
 };
 pub use include::{PRESETS, Preset};
 pub use listed::FlowList;

@@ -1394,8 +1394,8 @@ fn traffic() {
              allowed: congestion-control, mss, initial-window, sack, timestamps, aligned-options, window-scaling, \
              delayed-ack, delayed-ack-timeout, quick-acks, limited-transmit, recovery, loss-detection, tail-loss-probe, dsack, f-rto, rack-tlp, mark-reduction, flight-size, \
              partial-ack-sends, impatient-timer, byte-counting, cwnd-validation, rtt-samples, initial-rto, min-rto, \
-             rto-floor, timer-tick, max-rto, receive-buffer, read-rate, ecn, pacing, pacing-gain-slow-start, pacing-gain, idle-restart, cwnd-clamp, hystart, hystart-rules, \
-             fast-convergence and 1 more",
+             rto-floor, timer-tick, max-rto, receive-buffer, read-rate, ecn, pacing, pacing-gain-slow-start, pacing-gain, largest-burst, idle-restart, cwnd-clamp, hystart, \
+             hystart-rules and 3 more",
         ),
     ]);
 }

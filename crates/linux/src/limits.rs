@@ -9,7 +9,7 @@ use bandmaster_core::params::Value;
 use bandmaster_core::qdisc;
 use bandmaster_core::runtime::Host;
 use bandmaster_core::scenario::{
-    FlightSize, LossDetection, Recovery, RtoFloor, RttSamples, Scenario, TcpSettings, Transport,
+    CubicRules, FlightSize, LossDetection, Recovery, RtoFloor, RttSamples, Scenario, TcpSettings, Transport,
 };
 use bandmaster_core::scheme::{Act, Program, SchemeDef};
 use bandmaster_core::time::Span;
@@ -226,6 +226,10 @@ fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<()
     remark(tcp.initial_rto != Span::from_secs(1), "initial-rto: Linux takes 1 s");
     remark(tcp.rto_floor != RtoFloor::Variance, "rto-floor: Linux bounds the variance");
     remark(!tcp.ack_at_window_end, "ack-at-window-end: Linux decides by the space in its buffer");
+    let bursts = name == "bbr" && tcp.largest_burst != Some(1);
+    remark(bursts, "largest-burst: the lab's devices take segments one by one, as with \"1pkt\"");
+    let by_rfc = name == "cubic" && tcp.cubic_rules == CubicRules::Rfc9438;
+    remark(by_rfc, "cubic-rules: Linux has its own, which the simulator has with \"linux\"");
     remark(
         !tcp.fast_convergence,
         "fast-convergence: a setting of the whole machine, which the lab leaves alone",

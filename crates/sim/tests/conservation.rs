@@ -170,6 +170,7 @@ fn tcp() -> impl Strategy<Value = String> {
             let probes = sack && on[9] && on[10];
             let (dsack, f_rto) = (sack && on[11], sack && on[12]);
             let rules = if on[13] { "rfc9406" } else { "linux" };
+            let cubic = if on[4] { "rfc9438" } else { "linux" };
             let clamp = clamp.map_or(String::new(), |n| format!("cwnd-clamp = \"{n}pkt\"\n"));
             format!(
                 "[tcp]\ncongestion-control = \"{control}\"\nrecovery = \"{recovery}\"\nrto-floor = \"{floor}\"\n\
@@ -177,7 +178,8 @@ fn tcp() -> impl Strategy<Value = String> {
                  delayed-ack-timeout = \"{ack_ms}ms\"\nmin-rto = \"{min_rto}ms\"\nmax-rto = \"10s\"\n\
                  receive-buffer = \"{}B\"\nsack = {sack}\ntimestamps = {}\nwindow-scaling = {}\n\
                  limited-transmit = {}\nbyte-counting = {}\ncwnd-validation = {}\necn = {}\npacing = {}\n\
-                 hystart = {}\nhystart-rules = \"{rules}\"\nloss-detection = \"{detection}\"\n\
+                 hystart = {}\nhystart-rules = \"{rules}\"\ncubic-rules = \"{cubic}\"\n\
+                 loss-detection = \"{detection}\"\n\
                  tail-loss-probe = {probes}\ndsack = {dsack}\nf-rto = {f_rto}\n{read}{clamp}",
                 mss * segments, on[1], on[2], on[3], on[4], on[5], on[6], on[7], on[8]
             )

@@ -115,6 +115,16 @@ choice! {
         Rfc9406 = "rfc9406",
     }
 
+    /// By which rules CUBIC's window grows.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum CubicRules {
+        /// RFC 9438, with the delay part of HyStart.
+        Rfc9438 = "rfc9438",
+        /// Linux's: faster before the first loss, slower later in the Reno-friendly region, and all of HyStart.
+        Linux = "linux",
+    }
+
     /// What the least retransmission timeout bounds.
     #[derive(serde::Serialize)]
     #[serde(rename_all = "lowercase")]

@@ -1,7 +1,7 @@
 //! The switches of the TCP model.
 
 use super::choices::{
-    FlightSize, HyStartRules, LossDetection, MarkReduction, Recovery, RtoFloor, RttSamples,
+    CubicRules, FlightSize, HyStartRules, LossDetection, MarkReduction, Recovery, RtoFloor, RttSamples,
 };
 use crate::time::Span;
 use crate::units::{Bytes, Rate, tcp_headers};
@@ -82,6 +82,8 @@ pub struct TcpSettings {
     pub pacing_gain_slow_start: f64,
     /// Pacing rate in congestion avoidance, as a multiple of cwnd / srtt.
     pub pacing_gain: f64,
+    /// Most segments that leave together at the pace of a congestion control; none: as many as it asks for.
+    pub largest_burst: Option<u32>,
     /// RFC 5681 section 4.1: restart from the initial window after an idle retransmission timeout.
     pub idle_restart: bool,
     /// Upper bound of the congestion window in segments; none: unbounded.
@@ -90,6 +92,8 @@ pub struct TcpSettings {
     pub hystart: bool,
     /// How it does.
     pub hystart_rules: HyStartRules,
+    /// How the window grows (CUBIC).
+    pub cubic_rules: CubicRules,
     /// RFC 9438 section 4.7: a loss below the window of the one before lowers the window that is aimed at (CUBIC).
     pub fast_convergence: bool,
     /// Acknowledge at once what leaves less than a segment of the window that was offered.
@@ -161,10 +165,12 @@ impl Default for TcpSettings {
             pacing: false,
             pacing_gain_slow_start: 2.0,
             pacing_gain: 1.2,
+            largest_burst: None,
             idle_restart: false,
             cwnd_clamp: None,
             hystart: true,
             hystart_rules: HyStartRules::Linux,
+            cubic_rules: CubicRules::Rfc9438,
             fast_convergence: true,
             ack_at_window_end: true,
         }

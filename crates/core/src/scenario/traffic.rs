@@ -429,6 +429,7 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
     let delayed_ack = packets(reader, "delayed-ack", 1, 64);
     let quick_acks = packets(reader, "quick-acks", 0, 1_000);
     let cwnd_clamp = packets(reader, "cwnd-clamp", 1, 10_000_000);
+    let largest_burst = packets(reader, "largest-burst", 1, 127);
     let mss = section.bytes("mss");
     if let Some(mss) = mss.filter(|mss| !(64..=65_000).contains(&mss.get())) {
         reader.fail_key(section, "mss", format!("\"{mss}\" is not from 64B to 65000B"));
@@ -525,10 +526,12 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         pacing: section.bool("pacing")?,
         pacing_gain_slow_start: section.float("pacing-gain-slow-start")?,
         pacing_gain: section.float("pacing-gain")?,
+        largest_burst,
         idle_restart: section.bool("idle-restart")?,
         cwnd_clamp,
         hystart: section.bool("hystart")?,
         hystart_rules: section.choice("hystart-rules")?,
+        cubic_rules: section.choice("cubic-rules")?,
         fast_convergence: section.bool("fast-convergence")?,
         ack_at_window_end: section.bool("ack-at-window-end")?,
     })

@@ -11,6 +11,11 @@ impl OptionalSpan {
     pub(super) fn get(self) -> Option<Span> {
         (self.0 != Span::MAX).then_some(self.0)
     }
+
+    /// Takes a sample that is less.
+    pub(super) fn lower(&mut self, sample: Option<Span>) {
+        self.0 = self.0.min(sample.unwrap_or(Span::MAX));
+    }
 }
 
 impl Default for OptionalSpan {

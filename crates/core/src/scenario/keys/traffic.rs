@@ -5,8 +5,8 @@ use crate::control::Protocol;
 use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Kind, keys};
 use crate::scenario::choices::{
-    FlightSize, HyStartRules, LossDetection, MarkReduction, Pairing, ReceiveWindow, Recovery, RtoFloor,
-    RttSamples, ScheduleKind, Scheduler, StartPer,
+    CubicRules, FlightSize, HyStartRules, LossDetection, MarkReduction, Pairing, ReceiveWindow, Recovery,
+    RtoFloor, RttSamples, ScheduleKind, Scheduler, StartPer,
 };
 
 /// `[tcp]`, and `tcp` of a flow. Defaults are those of [`super::TcpSettings`].
@@ -97,6 +97,9 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "pacing-gain-slow-start": Kind::Float { min: 0.1, max: 100.0 }, default "2.0", from "Linux";
         /// Pacing rate in congestion avoidance, in cwnd / srtt
         "pacing-gain": Kind::Float { min: 0.1, max: 100.0 }, default "1.2", from "Linux";
+        /// Most segments that bbr sends together; absent: as many as Linux puts into one buffer for segmentation
+        /// offload; 1pkt: no offload, as in the lab
+        "largest-burst": PACKETS, optional;
         /// RFC 5681: the initial window again after an idle retransmission timeout
         "idle-restart": Kind::Bool, default "false";
         /// Upper bound of the congestion window; absent: none
@@ -106,6 +109,9 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         /// With `hystart`: slow start ends at once, by HyStart's delay-increase part; or by HyStart++ (RFC 9406),
         /// through five rounds of slower growth that end if the delay falls again, for newreno too
         "hystart-rules": HyStartRules::KIND, default "linux", from "Linux";
+        /// How cubic's window grows: as RFC 9438 says; or as in Linux, by a twentieth or more per round trip before
+        /// the first loss, never at Reno's whole rate, and with all of HyStart
+        "cubic-rules": CubicRules::KIND, default "rfc9438", from "RFC 9438";
         /// After a loss at a smaller window than the previous loss, aim lower, for cubic
         "fast-convergence": Kind::Bool, default "true", from "RFC 9438, Linux";
         /// Acknowledge at once when less than one segment of the offered window remains; off: after the

@@ -1,6 +1,7 @@
-//! CUBIC (RFC 9438), with the delay-increase part of HyStart (Ha and Rhee 2011, as in Linux).
+//! CUBIC (RFC 9438), with the delay-increase part of HyStart (Ha and Rhee 2011, as in Linux); or by Linux's rules, where they are
+//! others ([`OfLinux`]).
 
-use bandmaster_core::scenario::{HyStartRules, TcpSettings};
+use bandmaster_core::scenario::{CubicRules, HyStartRules, TcpSettings};
 use bandmaster_core::time::{Span, Time};
 
 use super::super::rtt::OptionalSpan;
@@ -24,12 +25,20 @@ const DELAY_MAX: Span = Span::from_millis(16);
 const SAMPLES: u32 = 8;
 /// HyStart works above this window, in segments (Linux: hystart_low_window).
 const LOW_WINDOW: u64 = 16;
+/// Linux: before the first loss the window grows by one for so many segments acknowledged, at least.
+const FIRST_GROWTH: f64 = 20.0;
+/// Linux: round-trip times of the first second after a loss do not count, since recovery has disturbed them.
+const DISTURBED: Span = Span::from_secs(1);
+/// Linux (HyStart): acknowledgements closer than this are of one train; and its allowance for acknowledgements that are held up.
+const TRAIN_GAP: Span = Span::from_millis(2);
+const TRAIN_DELAY: Span = Span::from_millis(1);
 
 struct Cubic {
     byte_counting: bool,
     has_hystart: bool,
     converges_fast: bool,
     hystart: HyStart,
+    linux: Option<Box<OfLinux>>,
     /// A connection that has not left slow start needs no more than the above.
     avoidance: Option<Box<Avoidance>>,
 }
@@ -58,9 +67,27 @@ struct HyStart {
     samples: u32,
 }
 
+/// What Linux's CUBIC has of its own: a least growth before the first loss, no faster Reno once the window of the last loss is reached, the
+/// least round-trip time to look ahead with, and a HyStart that hears trains of acknowledgements too.
+#[derive(Default)]
+struct OfLinux {
+    is_paced: bool,
+    /// Since the connection began or its last timeout: whether there was a loss, and the least round-trip time.
+    has_lost: bool,
+    min_rtt: OptionalSpan,
+    /// The round of slow start: its end, its start, the last acknowledgement of its train, the least round-trip time of the first samples.
+    round_end: u64,
+    round_start: Time,
+    train_at: Time,
+    this_round: OptionalSpan,
+    samples: u32,
+}
+
 impl Cubic {
     fn new(settings: &TcpSettings) -> Self {
+        let linux = OfLinux { is_paced: settings.pacing, ..OfLinux::default() };
         Self {
+            linux: (settings.cubic_rules == CubicRules::Linux).then(|| Box::new(linux)),
             byte_counting: settings.byte_counting,
             has_hystart: settings.hystart && settings.hystart_rules == HyStartRules::Linux,
             converges_fast: settings.fast_convergence,
@@ -72,7 +99,7 @@ impl Cubic {
 
 impl Avoidance {
     /// Congestion avoidance (RFC 9438 sections 4.2 to 4.5).
-    fn grow(&mut self, window: &mut Window, ack: &AckInfo, acked: u64) {
+    fn grow(&mut self, window: &mut Window, ack: &AckInfo, acked: u64, linux: Option<&OfLinux>) {
         let mss = ack.mss as f64;
         let cwnd = window.cwnd as f64 / mss;
         let segments = acked as f64 / mss;
@@ -86,15 +113,19 @@ impl Avoidance {
             }
             ack.now
         });
-        let rtt = ack.srtt.unwrap_or_default().as_secs_f64();
+        let rtt = linux.map_or(ack.srtt, |linux| linux.min_rtt.get()).unwrap_or_default().as_secs_f64();
         let elapsed = ack.now.since(epoch).as_secs_f64();
         // Equation (1) one round-trip ahead, clamped as section 4.2 says.
         let ahead = elapsed + rtt - self.k;
         let target = (C * ahead * ahead * ahead + self.w_max).clamp(cwnd, 1.5 * cwnd);
         // Equation (4): alpha makes the Reno-friendly region as aggressive as Reno until it is back at W_max.
-        let alpha = if self.w_est >= self.cwnd_prior { 1.0 } else { 3.0 * (1.0 - BETA) / (1.0 + BETA) };
+        let is_back = linux.is_none() && self.w_est >= self.cwnd_prior;
+        let alpha = if is_back { 1.0 } else { 3.0 * (1.0 - BETA) / (1.0 + BETA) };
         self.w_est += alpha * segments / cwnd;
-        let growth = ((target - cwnd) / cwnd * segments).max((self.w_est - cwnd).max(0.0));
+        let mut growth = ((target - cwnd) / cwnd * segments).max((self.w_est - cwnd).max(0.0));
+        if linux.is_some_and(|linux| !linux.has_lost) {
+            growth = growth.max(segments / FIRST_GROWTH);
+        }
         self.owed += growth * mss;
         let whole = self.owed as u64;
         self.owed -= whole as f64;
@@ -104,9 +135,21 @@ impl Avoidance {
 
 impl CongestionControl for Cubic {
     fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
+        if let Some(linux) = &mut self.linux {
+            let epoch = self.avoidance.as_ref().and_then(|avoidance| avoidance.epoch);
+            if epoch.is_none_or(|epoch| ack.now.since(epoch) >= DISTURBED) {
+                linux.min_rtt.lower(ack.sample);
+            }
+        }
         let mut acked = ack.acked;
         if window.cwnd < window.ssthresh {
-            if self.has_hystart && self.hystart.delay_increased(ack) && window.cwnd >= LOW_WINDOW * ack.mss {
+            let is_large = window.cwnd >= LOW_WINDOW * ack.mss;
+            let is_over = self.has_hystart
+                && match &mut self.linux {
+                    Some(linux) => is_large && linux.is_slow_start_over(ack),
+                    None => self.hystart.delay_increased(ack) && is_large,
+                };
+            if is_over {
                 window.ssthresh = window.cwnd;
             } else {
                 acked = slow_start(window, acked, ack.mss, self.byte_counting);
@@ -115,10 +158,13 @@ impl CongestionControl for Cubic {
                 return;
             }
         }
-        self.avoidance.get_or_insert_default().grow(window, ack, acked);
+        self.avoidance.get_or_insert_default().grow(window, ack, acked, self.linux.as_deref());
     }
 
     fn ssthresh_after_loss(&mut self, window: &Window, _in_flight: u64, mss: u64) -> u64 {
+        if let Some(linux) = &mut self.linux {
+            linux.has_lost = true;
+        }
         let cwnd = window.cwnd as f64 / mss as f64;
         let avoidance = self.avoidance.get_or_insert_default();
         // Section 4.7: fast convergence.
@@ -138,6 +184,9 @@ impl CongestionControl for Cubic {
             avoidance.owed = 0.0;
         }
         self.hystart = HyStart::default();
+        if let Some(linux) = &mut self.linux {
+            **linux = OfLinux { is_paced: linux.is_paced, ..OfLinux::default() };
+        }
     }
 }
 
@@ -162,6 +211,36 @@ impl HyStart {
             }
             _ => false,
         }
+    }
+}
+
+impl OfLinux {
+    /// True when the acknowledgements of this round follow each other for half of the least round-trip time, or when the round's least
+    /// delay is clearly above the least of all.
+    fn is_slow_start_over(&mut self, ack: &AckInfo) -> bool {
+        let (Some(sample), Some(least)) = (ack.sample, self.min_rtt.get()) else { return false };
+        if ack.una > self.round_end {
+            self.round_end = ack.next;
+            (self.round_start, self.train_at) = (ack.now, ack.now);
+            self.this_round = OptionalSpan::default();
+            self.samples = 0;
+        }
+        if ack.now.since(self.train_at) <= TRAIN_GAP {
+            self.train_at = ack.now;
+            let whole = least + TRAIN_DELAY;
+            // What is paced is spread over the round trip anyway.
+            let longest = if self.is_paced { whole } else { Span::from_nanos(whole.as_nanos() / 2) };
+            if ack.now.since(self.round_start) > longest {
+                return true;
+            }
+        }
+        self.this_round.lower(Some(sample));
+        if self.samples < SAMPLES {
+            self.samples += 1;
+            return false;
+        }
+        let increase = least.mul_f64(0.125).clamp(DELAY_MIN, DELAY_MAX);
+        self.this_round.get().is_some_and(|this| this > least + increase)
     }
 }
 
@@ -236,6 +315,64 @@ mod tests {
             slow.ssthresh_after_loss(&Window { cwnd: cwnd * MSS, ssthresh: 0 }, 0, MSS);
         }
         assert_eq!(slow.avoidance.map_or(0.0, |avoidance| avoidance.w_max), 80.0);
+    }
+
+    fn of_linux() -> Cubic {
+        Cubic::new(&TcpSettings { cubic_rules: CubicRules::Linux, ..TcpSettings::default() })
+    }
+
+    /// From a window of 100 that no loss has set RFC 9438's line grows by 1 in a round trip, Linux's window by 5. After a loss at that
+    /// window the line grows by 0.53, and after a timeout the window by 5 again.
+    #[test]
+    fn linux_grows_by_a_twentieth_before_the_first_loss() {
+        let round = |cubic: &mut Cubic| {
+            let mut window = Window { cwnd: 100 * MSS, ssthresh: 50 * MSS };
+            cubic.on_ack(&mut window, &ack(0, 100 * MSS));
+            window.cwnd / MSS
+        };
+        assert_eq!(round(&mut Cubic::new(&TcpSettings::default())), 101);
+        let mut cubic = of_linux();
+        assert_eq!(round(&mut cubic), 105);
+        cubic.ssthresh_after_loss(&Window { cwnd: 100 * MSS, ssthresh: 50 * MSS }, 0, MSS);
+        assert_eq!(round(&mut cubic), 100);
+        cubic.on_timeout();
+        assert_eq!(round(&mut cubic), 105);
+    }
+
+    /// Equation (4) with a window of 10 at the last loss: from there on a segment per round trip, in Linux 0.53 as before.
+    #[test]
+    fn linux_never_grows_as_fast_as_reno() {
+        let after_rounds = |mut cubic: Cubic| {
+            cubic.ssthresh_after_loss(&Window { cwnd: 10 * MSS, ssthresh: 0 }, 0, MSS);
+            let mut window = Window { cwnd: 10 * MSS, ssthresh: 7 * MSS };
+            for _ in 0..10 {
+                let acked = window.cwnd;
+                cubic.on_ack(&mut window, &ack(0, acked));
+            }
+            window.cwnd / MSS
+        };
+        assert_eq!([Cubic::new(&TcpSettings::default()), of_linux()].map(after_rounds), [20, 15]);
+    }
+
+    /// Of 40 ms and the allowance of 1 ms half is 20.5 ms: the first acknowledgement after that, in a train with one each 2 ms, ends slow
+    /// start. Those 3 ms apart are no train. Paced, all of the 41 ms count.
+    #[test]
+    fn linux_ends_slow_start_after_a_long_train() {
+        let ends_at = |gap: u64, pacing: bool| {
+            let settings = TcpSettings { cubic_rules: CubicRules::Linux, pacing, ..TcpSettings::default() };
+            let mut cubic = Cubic::new(&settings);
+            let mut window = Window { cwnd: 20 * MSS, ssthresh: u64::MAX };
+            (0..30).map(|n| n * gap).find(|&millis| {
+                let sample = Some(Span::from_millis(40));
+                let una = MSS + millis;
+                cubic.on_ack(&mut window, &AckInfo { sample, una, next: 1000 * MSS, ..ack(millis, MSS) });
+                window.ssthresh < u64::MAX
+            })
+        };
+        assert_eq!(
+            [(2, false), (3, false), (2, true)].map(|(gap, pacing)| ends_at(gap, pacing)),
+            [Some(22), None, Some(42)]
+        );
     }
 
     #[test]

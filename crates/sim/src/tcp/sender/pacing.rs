@@ -50,7 +50,7 @@ impl Sender {
     pub(super) fn charge_pace(&mut self, packet: &Packet, profile: &Profile, net: &Net) {
         if let Some(rate) = self.pacing_rate(profile) {
             if self.has_rates() && self.scheme_rate().is_none() {
-                self.charge_control(packet.payload, rate, net.now);
+                self.charge_control(packet.payload, rate, profile, net.now);
                 return;
             }
             // A scheme's rate is of payload, cwnd / srtt of what the link carries.

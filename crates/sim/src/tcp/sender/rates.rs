@@ -263,8 +263,9 @@ impl Sender {
     }
 
     /// A segment has left, at the pace of the control.
-    pub(super) fn charge_control(&mut self, payload: u16, rate: Rate, now: Time) {
+    pub(super) fn charge_control(&mut self, payload: u16, rate: Rate, profile: &Profile, now: Time) {
         let quantum = self.control.as_ref().map_or(1, |control| control.send_quantum());
+        let quantum = quantum.min(profile.settings.largest_burst.unwrap_or(u32::MAX));
         let is_unpaced = self.counters.segments <= UNPACED;
         let Some(steering) = &mut self.steering else { return };
         let Some(rates) = steering.rates.as_deref_mut() else { return };
@@ -279,6 +280,8 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
+    use bandmaster_core::scenario::TcpSettings;
+
     use super::*;
 
     fn at(millis: u64) -> Time {
@@ -370,5 +373,21 @@ mod tests {
         assert_eq!(rates.next_send(first, gap, 2, at(109)), at(116), "a millisecond late");
         let first = rates.next_send(at(116), gap, 2, at(200));
         assert_eq!(rates.next_send(first, gap, 2, at(200)), at(204), "very late");
+    }
+    /// Ten segments per millisecond are paced: as one burst, or, where a burst is a segment, one by one.
+    #[test]
+    fn a_burst_has_a_largest_size() {
+        let goes_on = |largest_burst| {
+            let control = "bbr".to_owned();
+            let settings =
+                TcpSettings { congestion_control: control, largest_burst, ..TcpSettings::default() };
+            let mut sender = Sender::new(0, 0, None, &settings);
+            let profile = Profile::new(settings, 0, false, 0);
+            sender.open_rates(&profile, at(0));
+            sender.counters.segments = UNPACED + 1;
+            sender.charge_control(1448, Rate::from_bits_per_sec(10_000_000), &profile, at(100));
+            sender.rates().expect("rates").has_burst(at(100))
+        };
+        assert_eq!([None, Some(2), Some(1)].map(goes_on), [true, true, false]);
     }
 }
