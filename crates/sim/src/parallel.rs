@@ -1,13 +1,13 @@
 //! One trial on several threads.
 //!
-//! The parts of a network are simulated beside each other, window by window. A window is as long as the least delay between
+//! The parts of a network are simulated at the same time, window by window. A window is as long as the least delay between
 //! two parts, so nothing that happens in it reaches another part before its end. Between two windows one thread does what
 //! concerns the whole: it samples, begins rounds, and finds where the next window begins. Neither the parts nor the windows depend
-//! on the number of threads, and what a part gets from others is put in order first, so any number gives the same bytes.
+//! on the number of threads, and a part takes what others have for it in the order of their numbers, so any number gives the same bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::{hint, thread};
+use std::{hint, panic, thread};
 
 use bandmaster_core::memory;
 use bandmaster_core::report::RunRecord;
@@ -39,13 +39,19 @@ pub(crate) fn run(
     let end = Time::ZERO + scenario.run.duration;
     let crew = Crew::new(parts, threads);
     thread::scope(|scope| {
-        for number in 1..threads {
-            let crew = &crew;
-            scope.spawn(move || crew.help(number, threads));
+        let crew = &crew;
+        let helpers: Vec<_> =
+            (1..threads).map(|number| scope.spawn(move || crew.help(number, threads))).collect();
+        let outcome = {
+            // Whatever happens to this thread, the others end.
+            let _end = Dismissal(crew);
+            Coordinator::new(crew, scenario, end).run(options)
+        };
+        // A panic goes on here, with what it says.
+        for payload in helpers.into_iter().filter_map(|helper| helper.join().err()) {
+            panic::resume_unwind(payload);
         }
-        // Whatever happens to this thread, the others end.
-        let _end = Dismissal(&crew);
-        Coordinator::new(&crew, scenario, end).run(options)
+        outcome
     })?;
     let mut parts = crew.into_parts();
     let mut whole = Simulation::merge(&mut parts, end, options)

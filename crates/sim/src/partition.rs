@@ -1,4 +1,4 @@
-//! Parts of a network that can be simulated beside each other.
+//! Parts of a network that can be simulated at the same time.
 //!
 //! A host and the routers near it are one part. A router without hosts whose links lead to many parts, as the core of a fat tree,
 //! is of none: each of its ports is of the part that the port leads to, so that a packet changes parts once. What a

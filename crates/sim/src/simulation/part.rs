@@ -1,4 +1,4 @@
-//! A part of a network that is simulated beside the others.
+//! A part of a network that is simulated at the same time as the others.
 //!
 //! Every part knows the whole scenario. It has the queues and the hosts that [`Partitioning`] gives it; what it knows of others
 //! is a copy that nothing happens to. A connection between two parts has its sender in one and its receiver in the other.
@@ -72,7 +72,7 @@ pub(crate) struct Crossing {
 const NONE: u32 = u32::MAX;
 const GONE: u32 = u32::MAX - 1;
 
-/// What the receiver's part must know before the sender's packets come.
+/// What a part tells another. It is heeded when the next window begins, before any packet that was sent after it.
 pub(crate) enum Notice {
     /// Packets that had left a port were lost, as its link went down.
     Lost { port: u32, packets: u64 },
