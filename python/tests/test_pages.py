@@ -25,7 +25,7 @@ from conftest import ROOT
 
 DOCS = ROOT / "docs"
 FROM = ("flent", "mininet", "ns3", "tc")
-PAGES = ["start.md", *(f"from-{name}.md" for name in FROM), "choose.md", "today.md", "peers.md", "gallery.md"]
+PAGES = ["start.md", *(f"from-{name}.md" for name in FROM), "choose.md", "peers.md", "gallery.md"]
 BLOCK = re.compile(r"^([ ]*)```([\w-]*)\n(.*?)^[ ]*```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`([^`\s]+)`[^`\n]*:$")
 

@@ -326,7 +326,7 @@ fn threads_change_nothing_in_any_scenario() {
             }
             let mut scenario = case.scenario;
             let run = &mut scenario.run;
-            let most = if scenario.topology.nodes.len() > 500 { 3 } else { 300 };
+            let most = if scenario.topology.nodes.len() > 500 { 1 } else { 100 };
             run.duration = run.duration.min(Span::from_millis(most));
             run.warm_up = Span::ZERO;
             run.sample = run.sample.min(Span::from_nanos(run.duration.as_nanos() / 3));
