@@ -26,6 +26,8 @@ pub use tcp::cc::foreign::{
 };
 pub use tcp::cc::{CongestionControlDef, REGISTRY as CONGESTION_CONTROLS};
 
+pub use parallel::{Division, division};
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bandmaster_core::capture::CapturedPacket;

@@ -48,7 +48,7 @@ pub(crate) fn run(
             Coordinator::new(crew, scenario, end).run(options)
         };
         // A panic goes on here, with what it says.
-        for payload in helpers.into_iter().filter_map(|helper| helper.join().err()) {
+        if let Some(payload) = helpers.into_iter().find_map(|helper| helper.join().err()) {
             panic::resume_unwind(payload);
         }
         outcome
@@ -58,6 +58,33 @@ pub(crate) fn run(
         .ok_or_else(|| RunError::Failed("a network without parts".into()))?;
     whole.finish_flows(options);
     Ok(whole.record(case, trial))
+}
+
+/// How a network is divided for `run.partitions`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Division {
+    /// The parts: at most as many as the scenario asks for.
+    pub parts: usize,
+    /// What happens in one part reaches another after this time at the earliest; none: there is one part.
+    pub window: Option<Span>,
+}
+
+/// How the network of a trial is divided.
+///
+/// # Errors
+/// When the scenario asks for what the simulator cannot do.
+pub fn division(scenario: &Scenario, trial: u32) -> Result<Division, RunError> {
+    let first = build(scenario, trial, &Wanted::First, &RunOptions::default())?;
+    let parts = first.part.as_ref().map_or(1, |part| part.all.parts);
+    Ok(Division { parts, window: lookahead(&first) })
+}
+
+/// How long a window may be.
+fn lookahead(first: &Simulation<'_>) -> Option<Span> {
+    let lookahead = first.part.as_ref()?.all.lookahead?;
+    // Messages between roles in different parts take so long.
+    let messages = (!first.control.runner.is_empty()).then_some(first.scenario.control.delay);
+    Some(messages.map_or(lookahead, |delay| delay.min(lookahead)))
 }
 
 fn build_parts<'s>(
@@ -244,11 +271,7 @@ struct Coordinator<'c, 's> {
 impl<'c, 's> Coordinator<'c, 's> {
     fn new(crew: &'c Crew<'s>, scenario: &'c Scenario, end: Time) -> Self {
         let first = lock(&crew.parts[0]);
-        let mut lookahead = first.part.as_ref().and_then(|part| part.all.lookahead).unwrap_or(Span::MAX);
-        if !first.control.runner.is_empty() {
-            // Messages between roles in different parts take so long.
-            lookahead = lookahead.min(scenario.control.delay);
-        }
+        let lookahead = lookahead(&first).unwrap_or(Span::MAX);
         let is_noted = vec![false; first.exchanges.len()];
         let next_sample = Time::ZERO + scenario.run.sample;
         Self { crew, scenario, end, lookahead, next_sample, is_noted }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use bandmaster_core::memory;
 use bandmaster_core::scenario::Study;
+use bandmaster_sim::Division;
 use clap::{Args, ValueHint};
 
 use super::scenario_file::{ScenarioFile, options};
@@ -82,6 +83,15 @@ fn plan(study: &Study) -> String {
     }
     if let Some(most) = study.cases.iter().map(|case| memory::most(&case.scenario)).max() {
         let _ = write!(text, "; at most {} MiB of memory a run", most.div_ceil(1 << 20));
+    }
+    if let Some(divided) = study.cases.iter().map(|case| &case.scenario).find(|s| s.run.partitions > 1) {
+        let _ = match bandmaster_sim::division(divided, 0) {
+            Ok(Division { parts, window: Some(window) }) => {
+                write!(text, "; divided into {parts} parts, windows of {window} at most")
+            }
+            Ok(_) => write!(text, "; not divided: the network is one part"),
+            Err(why) => write!(text, "; not divided: {why}"),
+        };
     }
     if !study.claims.is_empty() {
         let _ = write!(text, "; {}", counted(study.claims.len(), "claim"));

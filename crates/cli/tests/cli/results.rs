@@ -308,6 +308,12 @@ fn threads_change_no_byte_and_partitions_are_refused_by_name() {
         assert!(one == run(threads, threads), "{threads} threads");
     }
 
+    let checked = scratch.run(&["check", "small.toml", "--set", "run.partitions=8"]).expect(0);
+    assert!(
+        checked.stdout.contains("; divided into 2 parts, windows of 2ms at most; 1 claim"),
+        "{checked:?}"
+    );
+
     let probes = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/er2bc/steady.toml");
     let refused = scratch.run(&["run", probes, "--set", "run.partitions=2"]).expect(2);
     let says = "run.partitions: a network with er2bc, which sends probes, cannot be divided; leave it out";
