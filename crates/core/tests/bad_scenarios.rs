@@ -2366,3 +2366,15 @@ fn percentiles_over_time() {
         assert!(found.contains(expected), "{y}: {found}");
     }
 }
+
+/// What cannot be divided is named, and where it is asked for.
+#[test]
+fn a_network_that_cannot_be_divided() {
+    let good = GOOD.replace("warm-up = \"5s\"", "warm-up = \"5s\"\npartitions = 2");
+    parse("x.toml", &good, &Options::default()).unwrap_or_else(|errors| panic!("{errors}"));
+    let without_delay = format!("{good}\n[control]\ndelay = \"0s\"\n");
+    let expected = "x.toml:8:14: error: run.partitions: a network with a `control.delay` of 0s cannot be divided; leave it out (variant `bas`)";
+    assert_eq!(message(&without_delay, &Options::default()), expected);
+    let many = message(&good.replace("partitions = 2", "partitions = 65"), &Options::default());
+    assert_eq!(many, "x.toml:8:14: error: run.partitions: 65 is not a whole number from 1 to 64");
+}

@@ -97,11 +97,11 @@ fn refuse_for_partitions(reader: &mut Reader, file: &Section<'_>, scenario: &Sce
     let resets = |group: &&FlowGroup| group.reset && group.multipath.is_some();
     let has_exchange = scenario.flows.iter().any(|group| group.exchange.is_some());
     let what = if let Some(config) = scenario.schemes.iter().find(probes) {
-        format!("{}, which sends probes", config.scheme.name)
+        format!("{}, which sends probes,", config.scheme.name)
     } else if let Some(config) = scenario.schemes.iter().find(is_brought) {
-        format!("{}, a scheme of your own", config.scheme.name)
+        format!("{}, a scheme of your own,", config.scheme.name)
     } else if let Some(group) = scenario.flows.iter().find(has_brought_control) {
-        format!("`{}`, whose congestion control is your own", group.name)
+        format!("`{}`, whose congestion control is your own,", group.name)
     } else if sends && scenario.control.delay.is_zero() {
         "a `control.delay` of 0s".to_owned()
     } else if has_exchange && by_host() {
@@ -109,7 +109,7 @@ fn refuse_for_partitions(reader: &mut Reader, file: &Section<'_>, scenario: &Sce
     } else if has_exchange && !scenario.faults.outages.is_empty() {
         "an exchange and links that fail".to_owned()
     } else if let Some(group) = scenario.flows.iter().find(resets) {
-        format!("`{}`, which has `subflows` and `reset`", group.name)
+        format!("`{}`, which has `subflows` and `reset`,", group.name)
     } else {
         return;
     };
