@@ -225,6 +225,7 @@ check_installs() {
     [ "$(id -u)" = 0 ] || { missing "root, for roots of their own"; return; }
     install_package debootstrap debootstrap || return
     install_package buildah buildah
+    install_package qemu-aarch64-static qemu-user-static
     counted packaging/walk.sh && cargo publish --workspace --dry-run --locked --allow-dirty
 }
 

@@ -1,9 +1,10 @@
 #!/bin/bash
 # Walks each way to install bandmaster, in a root that has nothing else. Each ends with the table of the README's first command.
 #
-#   packaging/walk.sh [static] [deb] [image] [pip] [cargo]        all when none is named
+#   packaging/walk.sh [static] [deb] [image] [pip] [cargo] [machines]        all when none is named
 #
-# Takes root, and debootstrap; image takes buildah, cargo the toolchain. Builds what it installs, with the profile PROFILE.
+# Takes root, and debootstrap; image takes buildah, cargo the toolchain, machines qemu-user-static. Builds what it installs, with the
+# profile PROFILE.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . packaging/common.sh
@@ -93,12 +94,61 @@ walk_cargo() {
     has_table "$scratch/log" cargo
 }
 
+# Commands of `bandmaster` whose reports must be the same bytes on every machine: each scheme, UDP, TCP and its congestion
+# controls, queue disciplines, changing links, statistics over a few trials, axes with logarithms.
+SAME=(
+    "reproduce bas --quick"
+    "run scenarios/examples/dumbbell.toml --trials 3"
+    "run scenarios/examples/incast-star.toml --quick --trials 1"
+    "run scenarios/examples/queues.toml --quick --trials 1"
+    "run scenarios/er2bc/table5-tcp.toml --trials 2 --variant er2bc --variant robust"
+    "run scenarios/er2bc/table6-udp.toml --trials 2 --variant er2bc --variant robust"
+    "run scenarios/fbqm/paper.toml --quick --trials 1"
+    "run scenarios/opentcp/small.toml --quick --trials 1"
+    "run scenarios/qcbf/shallow.toml --quick --trials 1 --base"
+    "run scenarios/figures/cellular.toml --quick --trials 1"
+    "run scenarios/figures/slowdown.toml --quick --trials 1"
+    "run scenarios/validation/recovery.toml --quick --trials 1"
+    "run scenarios/validation/linux-bbr.toml --quick --trials 1"
+    "run scenarios/queues/cake.toml --quick --trials 1"
+)
+
+# The program of the other machine, under qemu in a root that has nothing else, writes what this machine's writes.
+walk_machines() {
+    local other=aarch64 each root files=0 emulator command name
+    [ "$machine" = x86_64 ] || other=x86_64
+    emulator=$(command -v "qemu-$other-static") ||
+        { echo "skipped: machines: no qemu-$other-static (Debian: qemu-user-static)"; return; }
+    packaging/static.sh "$machine" "$other"
+    for each in "$machine" "$other"; do
+        root=$scratch/machines/$each
+        mkdir -p "$root"
+        cp -r scenarios policies "$root"
+        cp "$out/bandmaster-$each" "$root/bandmaster"
+        local run=(/bandmaster)
+        [ "$each" = "$machine" ] || { cp "$emulator" "$root/qemu"; run=(/qemu /bandmaster); }
+        chroot "$root" "${run[@]}" --version > "$root/version"
+        (cd "$root" && ls scenarios/*/*.toml) | xargs chroot "$root" "${run[@]}" check > "$root/checked" ||
+            { tail "$root/checked"; fail "machines: check on $each"; }
+        for command in "${SAME[@]}"; do
+            name=${command//[^a-z0-9]/-}
+            # Exit code 1: a claim fails with so few trials. It must fail on both.
+            chroot "$root" "${run[@]}" $command --out "$name" > "$root/$name.log" 2> /dev/null || [ $? = 1 ] ||
+                fail "machines: $command on $each"
+        done
+        rm -rf "$root"/{bandmaster,qemu,scenarios,policies}
+    done
+    diff -r "$scratch/machines/$machine" "$scratch/machines/$other" || fail "machines: $other does not write what $machine does"
+    files=$(find "$scratch/machines/$machine" -type f | wc -l)
+    echo "walk.sh: machines: $other and $machine write the same bytes, $files files"
+}
+
 [ "$(id -u)" = 0 ] || fail "needs root: it makes roots"
-for way in ${*:-static deb image pip cargo}; do
+for way in ${*:-static deb image pip cargo machines}; do
     case $way in
     static | deb | image) [ -x "$out/bandmaster-$machine" ] || packaging/static.sh "$machine" ;;
-    pip | cargo) ;;
-    *) fail "$way: write static, deb, image, pip or cargo" ;;
+    pip | cargo | machines) ;;
+    *) fail "$way: write static, deb, image, pip, cargo or machines" ;;
     esac
     "walk_$way"
 done
