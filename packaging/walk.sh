@@ -133,8 +133,8 @@ walk_machines() {
         for command in "${SAME[@]}"; do
             name=${command//[^a-z0-9]/-}
             # Exit code 1: a claim fails with so few trials. It must fail on both.
-            chroot "$root" "${run[@]}" $command --out "$name" > "$root/$name.log" 2> /dev/null || [ $? = 1 ] ||
-                fail "machines: $command on $each"
+            chroot "$root" "${run[@]}" $command --out "$name" > "$root/$name.log" 2> "$scratch/log" || [ $? = 1 ] ||
+                { cat "$scratch/log"; fail "machines: $command on $each"; }
         done
         rm -rf "$root"/{bandmaster,qemu,scenarios,policies}
     done
