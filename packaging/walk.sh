@@ -98,6 +98,7 @@ walk_cargo() {
 # controls, queue disciplines, changing links, statistics over a few trials, axes with logarithms.
 SAME=(
     "reproduce bas --quick"
+    "run scenarios/bas/fixed.toml --quick --trials 1 --base"
     "run scenarios/examples/dumbbell.toml --trials 3"
     "run scenarios/examples/incast-star.toml --quick --trials 1"
     "run scenarios/examples/queues.toml --quick --trials 1"
