@@ -79,9 +79,14 @@ pub(crate) fn build<'a>(
     let all_ways = ways.0.iter().map(|&route| route_ports(&table, route));
     let measured_port = plan::measured_port(scenario, all_ways, tcp_flows);
     let gates = place_programs(topology, &mut roles, &mut ports);
+    let probe_routes = routes.insert_probes(&roles, &mut table)?;
+    count_probes(topology, &probe_routes, &table, &mut ports);
     let part = match wanted {
         Wanted::Whole => None,
-        Wanted::First => Some(Part::new(0, Arc::new(partitioning(scenario, &link_delays, &roles)))),
+        Wanted::First => {
+            let ends = probe_routes.values().map(|place| route_ports(&table, *place));
+            Some(Part::new(0, Arc::new(partitioning(scenario, &link_delays, &roles, ends))))
+        }
         Wanted::Another(first, number) => {
             first.part.as_ref().map(|part| Part::new(*number, Arc::clone(&part.all)))
         }
@@ -93,8 +98,6 @@ pub(crate) fn build<'a>(
             .filter(|(_, c)| **c)
             .for_each(|(port, _)| port.set_crossing());
     }
-    let probe_routes = routes.insert_probes(&roles, &mut table)?;
-    count_probes(topology, &probe_routes, &table, &mut ports);
     options.goes_on()?;
     let delays = Delays::of(scenario, &plans);
     let meters = Meters::new(scenario, &plans, &roles, &rates, measured_port);
@@ -148,7 +151,11 @@ pub(crate) fn build<'a>(
     let distributions = Distributions::new(scenario, tcp_flows, &mut net);
     let flow_log = FlowLog::new(scenario, options, plans.len(), &mut net);
     net.ports.iter_mut().for_each(Port::finish_setup);
-    let probes = Probes::new(probe_routes, scenario.probe_faults(trial));
+    let probe_faults = match &part {
+        Some(part) => scenario.probe_faults_of_part(trial, part.number),
+        None => scenario.probe_faults(trial),
+    };
+    let probes = Probes::new(probe_routes, probe_faults);
     let nodes = topology.nodes.len();
     let control = Control {
         flows_of: flows_of(nodes, if runner.is_empty() { &[] } else { &plans[..tcp_flows] }, &exchanges),
@@ -319,12 +326,21 @@ fn build_ports(
     Ok((ports, links.rates, links.delays))
 }
 
-/// The parts that the scenario asks for. Ports that share memory, and those of a router with a role, stay together.
-fn partitioning(scenario: &Scenario, delays: &[Span], roles: &[Role]) -> Partitioning {
+/// The parts that the scenario asks for. Ports that share memory, and those of a router with a role, stay together; so do both
+/// ends of the first and the last link on the ways of `probes`, where data are counted.
+fn partitioning<'t>(
+    scenario: &Scenario,
+    delays: &[Span],
+    roles: &[Role],
+    probes: impl Iterator<Item = &'t [u32]>,
+) -> Partitioning {
     let topology = &scenario.topology;
-    let delays: Vec<Option<Span>> = (topology.links.iter().zip(delays))
+    let mut delays: Vec<Option<Span>> = (topology.links.iter().zip(delays))
         .map(|(link, delay)| link.variation.is_none().then_some(*delay))
         .collect();
+    for port in probes.flat_map(|way| [way.first(), way.last()]).flatten() {
+        delays[*port as usize / 2] = None;
+    }
     let mut bound = vec![false; topology.nodes.len()];
     roles.iter().for_each(|role| bound[role.place.node.index()] = true);
     for port in (0..2 * topology.links.len() as u32).map(PortId) {

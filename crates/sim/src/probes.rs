@@ -81,6 +81,11 @@ impl Probes {
         true
     }
 
+    /// A probe has come from another part of the network; its packet has `key` here.
+    pub(crate) fn put(&mut self, key: u32, probe: Probe) {
+        self.on_way.insert(key, probe);
+    }
+
     /// The probe whose packet has `key`.
     pub(crate) fn get(&self, key: u32) -> Option<&Probe> {
         self.on_way.get(&key)

@@ -462,3 +462,16 @@ gauges = ["right.0.updates"]
         assert_threads(&text, 2);
     }
 }
+
+/// The gateways' probes and messages go from part to part, and the counts that probes are stamped with stay with their ports.
+#[test]
+fn gateways_in_parts_do_what_those_of_the_whole_do() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/er2bc/steady.toml");
+    let text = fs::read_to_string(path).expect("a text");
+    let end = text.find("[[compare]]").expect("variants");
+    let text = text[..end]
+        .replace("duration = \"620s\"\nwarm-up = \"20s\"", "duration = \"8s\"\nwarm-up = \"1s\"")
+        .replace("[network]\n", "[network]\nrate-tolerance = 0.001\n");
+    assert_whole(&text, 2, "r1->r2");
+    assert_threads(&text, 3);
+}

@@ -310,13 +310,14 @@ fn threads_change_no_byte_and_partitions_are_refused_by_name() {
 
     let checked = scratch.run(&["check", "small.toml", "--set", "run.partitions=8"]).expect(0);
     assert!(
-        checked.stdout.contains("; divided into 2 parts, windows of 2ms at most; 1 claim"),
+        checked.stdout.contains("; divided into 2 parts, windows of 2ms at most; 2 claims"),
         "{checked:?}"
     );
 
-    let probes = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/er2bc/steady.toml");
-    let refused = scratch.run(&["run", probes, "--set", "run.partitions=2"]).expect(2);
-    let says = "run.partitions: a network with er2bc, which sends probes, cannot be divided; leave it out";
+    let bas = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/bas/fixed.toml");
+    let refused =
+        scratch.run(&["run", bas, "--set", "run.partitions=2", "--set", "control.delay=0s"]).expect(2);
+    let says = "run.partitions: a network with a `control.delay` of 0s cannot be divided; leave it out";
     assert!(refused.stderr.contains(says), "{refused:?}");
     let none = scratch.run(&["run", "small.toml", "--threads", "0"]).expect(2);
     assert!(none.stderr.contains("--threads"), "{none:?}");

@@ -80,6 +80,12 @@ impl Scenario {
         Post::new(self.control.clone(), stream)
     }
 
+    /// The same for a part of a divided network.
+    pub fn probe_faults_of_part(&self, trial: u32, part: usize) -> ProbeFaults {
+        let stream = Stream::new(self.run.seed, trial, &format!("faults/probe-loss/part-{part}"));
+        ProbeFaults::new(self.faults.probe_loss, stream)
+    }
+
     /// Losses of probes in one trial.
     pub fn probe_faults(&self, trial: u32) -> ProbeFaults {
         let stream = Stream::new(self.run.seed, trial, "faults/probe-loss");

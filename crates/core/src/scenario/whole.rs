@@ -85,7 +85,6 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
 
 /// What the parts of a divided network cannot do.
 fn refuse_for_partitions(reader: &mut Reader, file: &Section<'_>, scenario: &Scenario) {
-    let probes = |config: &&SchemeConfig| config.scheme.acts().any(|act| act == Act::Probe);
     // Nobody knows what its roles share.
     let is_brought = |config: &&SchemeConfig| REGISTRY.iter().all(|known| known.name != config.scheme.name);
     let has_brought_control = |group: &&FlowGroup| matches!(&group.transport, Transport::Tcp { settings, .. } if settings.brought_control.is_some());
@@ -96,9 +95,7 @@ fn refuse_for_partitions(reader: &mut Reader, file: &Section<'_>, scenario: &Sce
         || links.iter().any(|link| isolates(&link.queue) || link.queue_back.as_ref().is_some_and(isolates));
     let resets = |group: &&FlowGroup| group.reset && group.multipath.is_some();
     let has_exchange = scenario.flows.iter().any(|group| group.exchange.is_some());
-    let what = if let Some(config) = scenario.schemes.iter().find(probes) {
-        format!("{}, which sends probes,", config.scheme.name)
-    } else if let Some(config) = scenario.schemes.iter().find(is_brought) {
+    let what = if let Some(config) = scenario.schemes.iter().find(is_brought) {
         format!("{}, a scheme of your own,", config.scheme.name)
     } else if let Some(group) = scenario.flows.iter().find(has_brought_control) {
         format!("`{}`, whose congestion control is your own,", group.name)

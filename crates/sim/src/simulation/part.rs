@@ -16,8 +16,9 @@ use crate::events::Event;
 use crate::exchange::{Message, Slot};
 use crate::link::Left;
 use crate::net::ROUTE_END;
-use crate::packet::{Label, Packet};
+use crate::packet::{Label, PROBE, Packet};
 use crate::partition::Partitioning;
+use crate::probes::Probe;
 use crate::tcp::multipath::{Share, Shared};
 use crate::workload::FlowPlan;
 use crate::{RunError, RunOptions};
@@ -55,13 +56,14 @@ pub(crate) struct Mail {
 }
 
 /// A packet that goes from part to part.
-#[derive(Clone, Copy)]
 pub(crate) struct Crossing {
     /// The port that it arrives over.
     port: u32,
     packet: Packet,
     /// When its sender's TCP handed it over, where somebody asks.
     sent: Option<Time>,
+    /// What a scheme's probe says.
+    probe: Option<Box<Probe>>,
     /// When that port took it, when it has been transmitted, and when it arrives.
     accepted: Time,
     departs: Time,
@@ -257,7 +259,10 @@ impl Simulation<'_> {
             }
             let (packet, sent) = (*self.net.slab.at(label.key), self.net.slab.sent(label.key));
             self.net.slab.remove(label.key);
-            part.out[usize::from(to)].packets.push(Crossing { port, packet, sent, accepted, departs, at });
+            let is_probe = packet.flow == PROBE;
+            let probe = if is_probe { self.control.probes.take(label.key).map(Box::new) } else { None };
+            let crossing = Crossing { port, packet, sent, probe, accepted, departs, at };
+            part.out[usize::from(to)].packets.push(crossing);
         }
     }
 
@@ -290,18 +295,21 @@ impl Simulation<'_> {
     /// Takes a packet in that arrives later.
     fn import(&mut self, crossing: Crossing) {
         let Some(part) = &mut self.part else { return };
-        let Crossing { port, packet, sent, departs, at, .. } = crossing;
         if !part.failures.is_empty()
             && let Some(failed) = part.lost_at(&crossing)
         {
-            if departs <= failed {
-                part.tell_of_loss(port, 1);
+            if crossing.departs <= failed {
+                part.tell_of_loss(crossing.port, 1);
             }
             return;
         }
+        let Crossing { port, packet, sent, probe, departs, at, .. } = crossing;
         let key = self.net.slab.insert(packet).key;
         if let Some(sent) = sent {
             self.net.slab.note_sent(key, sent);
+        }
+        if let Some(probe) = probe {
+            self.control.probes.put(key, *probe);
         }
         part.expect(key, port, departs);
         self.net.events.push(at, Event::Crossed(key));
@@ -390,6 +398,7 @@ impl Simulation<'_> {
             whole.absorb_log(other);
             whole.control.runner.absorb(&other.control.runner);
             whole.control.post.absorb(&other.control.post);
+            whole.control.probes.bytes += other.control.probes.bytes;
             whole.distributions.absorb(&mut other.distributions);
             for (own, other) in whole.net.windows.iter_mut().zip(&other.net.windows) {
                 *own += other;
