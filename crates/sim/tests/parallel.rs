@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::{Files, Options, Override, parse};
 use bandmaster_core::time::Span;
+use bandmaster_core::topology::NodeKind;
 use bandmaster_sim::{RunError, RunOptions, run, run as run_scenario};
 use proptest::prelude::*;
 
@@ -411,55 +413,54 @@ fn networks() -> impl Strategy<Value = (String, u32)> {
     )
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
-
-    /// Any number of threads gives the same bytes, in networks where much happens at the same moment.
-    #[test]
-    fn threads_change_nothing((text, partitions) in networks()) {
-        assert_threads(&text, partitions);
+/// The text with what else it can have: a scheme, and a link that fails twice. `pick` chooses. And a port to capture.
+fn with_more(text: &str, pick: usize) -> (String, String) {
+    let read = |text: &str| parse("x.toml", text, &Options::default());
+    let study = read(text).unwrap_or_else(|e| panic!("{e}"));
+    let topology = &study.cases[0].scenario.topology;
+    let name = |node: NodeId| topology.nodes[node.index()].name.clone();
+    let link = &topology.links[pick % topology.links.len()];
+    let port = topology.port_name(PortId((pick % (2 * topology.links.len())) as u32));
+    let routers = topology.nodes.iter().filter(|node| node.kind == NodeKind::Router);
+    let routers: Vec<String> = routers.map(|node| format!("{:?}", node.name)).collect();
+    let hosts: Vec<&str> =
+        topology.nodes.iter().filter(|n| n.kind == NodeKind::Host).map(|n| n.name.as_str()).collect();
+    let server = hosts[pick % hosts.len()];
+    let schemes = [
+        String::new(),
+        "[schemes.qcbf]\nbuffer = \"30KiB\"\nrtt = \"1ms\"\n".to_owned(),
+        format!("[schemes.bas]\nservers = {server:?}\ndomain = [{server:?}, {}]\n", routers.join(", ")),
+        "[schemes.opentcp]\ncycle = \"5ms\"\nforce = [\"timescale\"]\npolicies = [\"opentcp1\"]\n".to_owned(),
+    ];
+    let faults = format!(
+        "[[faults.links]]\nends = [{:?}, {:?}]\ndown = [\"7ms\", \"22ms\"]\nup = [\"12ms\", \"30ms\"]\n",
+        name(link.a),
+        name(link.b)
+    );
+    // What does not go together is left out.
+    let mut all = text.to_owned();
+    for more in [&schemes[pick % schemes.len()], &faults] {
+        let longer = format!("{all}\n{more}");
+        if read(&longer.replacen("[run]", "[run]\npartitions = 2", 1)).is_ok() {
+            all = longer;
+        }
     }
+    (all, port)
 }
 
-#[test]
-fn roles_in_parts_do_what_those_of_the_whole_do() {
-    let text = r#"
-version = 1
-name = "bas"
-[run]
-duration = "4s"
-warm-up = "1s"
-[network]
-builder = "dumbbell"
-left = 6
-right = 1
-rate-tolerance = 0.001
-access = { rate = "100mbit", delay = "uniform(1ms, 4ms)", queue = "100pkt" }
-bottleneck = { rate = "10mbit", delay = "5ms", queue = "60pkt" }
-[schemes.bas]
-servers = "right.0"
-domain = ["right.0", "r1", "r2"]
-[[flows]]
-name = "up"
-from = "left"
-to = "right"
-pairing = "all-to-all"
-start = "uniform(0s, 500ms)"
-[[flows]]
-name = "short"
-from = "left"
-to = "right"
-pairing = "all-to-all"
-size = "100kB"
-start = "uniform(1s, 2s)"
-[measure]
-gauges = ["right.0.updates"]
-"#;
-    let faults = "[[faults.restarts]]\nnode = \"right.0\"\nat = \"1500ms\"\n[[faults.restarts]]\nnode = \"r1\"\nat = \"2500ms\"\n\
-                  [[faults.absences]]\nnode = \"left.2\"\nleaves = \"1700ms\"\njoins = \"2200ms\"\n";
-    for text in [text.to_owned(), format!("{text}{faults}")] {
-        assert_whole(&text, 2, "r1->r2");
-        assert_threads(&text, 2);
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// Any number of threads gives the same bytes, in networks where much happens at the same moment: records, rows of flows, and the
+    /// packets of a port, with schemes and with links that fail.
+    #[test]
+    fn threads_change_nothing((text, partitions) in networks(), pick in 0..10_000usize) {
+        let (text, port) = with_more(&text, pick);
+        let of = |threads| format!("{:?}", attempt(&text, partitions, threads, Some(&port)));
+        let one = of(1);
+        for threads in [2, 4, 8] {
+            prop_assert!(one == of(threads), "{threads} threads differ from one");
+        }
     }
 }
 
