@@ -202,7 +202,7 @@ impl<'a> Lab<'a> {
             network,
             traffic,
             runner,
-            post: scenario.post(trial),
+            post: scenario.post(trial, None),
             probes,
             tuner,
             failed: None,

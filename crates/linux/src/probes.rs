@@ -69,7 +69,7 @@ impl Probes {
             })?;
             sockets.insert(node, socket);
         }
-        let faults = scenario.probe_faults(trial);
+        let faults = scenario.probe_faults(trial, None);
         Ok(Self { sockets, pending: Vec::new(), bytes: 0, faults })
     }
 

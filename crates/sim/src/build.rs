@@ -151,19 +151,13 @@ pub(crate) fn build<'a>(
     let distributions = Distributions::new(scenario, tcp_flows, &mut net);
     let flow_log = FlowLog::new(scenario, options, plans.len(), &mut net);
     net.ports.iter_mut().for_each(Port::finish_setup);
-    let probe_faults = match &part {
-        Some(part) => scenario.probe_faults_of_part(trial, part.number),
-        None => scenario.probe_faults(trial),
-    };
-    let probes = Probes::new(probe_routes, probe_faults);
+    let number = part.as_ref().map(|part| part.number);
+    let probes = Probes::new(probe_routes, scenario.probe_faults(trial, number));
     let nodes = topology.nodes.len();
     let control = Control {
         flows_of: flows_of(nodes, if runner.is_empty() { &[] } else { &plans[..tcp_flows] }, &exchanges),
         runner,
-        post: match &part {
-            Some(part) => scenario.post_of_part(trial, part.number),
-            None => scenario.post(trial),
-        },
+        post: scenario.post(trial, number),
         probes,
         gates,
         tunings: vec![Tuning::default(); nodes],

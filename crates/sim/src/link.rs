@@ -4,7 +4,9 @@
 //! hop: its arrival at the other end. `head` and the ring hold packets that wait, are being transmitted or are on
 //! the wire; only `head` has a pending event. Other disciplines need a second event when the transmitter becomes free.
 
+mod crossing;
 mod outage;
+mod processing;
 mod watch;
 mod wire;
 
@@ -20,11 +22,12 @@ use bandmaster_core::propagation::Propagation;
 use bandmaster_core::qdisc::fifo::DropTail;
 use bandmaster_core::qdisc::{Admission, Backlog, ClassChange, Discipline, Pkt, Qdisc, Verdict};
 use bandmaster_core::report::flow::IdealPort;
-use bandmaster_core::rng::Stream;
 use bandmaster_core::runtime::faults::PathEnd;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::Rate;
 
+pub(crate) use self::crossing::Left;
+use self::processing::Jitter;
 pub(crate) use self::watch::{PathCounter, QueueWatch, SojournWatch};
 use self::wire::Wire;
 use crate::events::{Event, EventQueue};
@@ -44,25 +47,6 @@ struct Transit {
     /// Arrival at the other end.
     arrive: Time,
     label: Label,
-}
-
-/// A packet that goes to another part of the network.
-#[derive(Clone, Copy)]
-pub(crate) struct Left {
-    /// The port that it leaves over.
-    pub(crate) port: u32,
-    label: Label,
-    /// When the port took it, when it has been transmitted, and when it arrives.
-    pub(crate) accepted: Time,
-    pub(crate) departs: Time,
-    pub(crate) at: Time,
-}
-
-impl Left {
-    /// What forwarding needs of it, and whether it arrives at all.
-    pub(crate) fn label(&self) -> (Label, bool) {
-        (Label { key: self.label.key & !MARKS, ..self.label }, self.label.key & LOST == 0)
-    }
 }
 
 /// How a port queues.
@@ -190,27 +174,6 @@ struct Rest {
     crossing_delay: Span,
 }
 
-struct Jitter {
-    /// Upper bound as a share of a packet's time on the slowest link of its way.
-    share: f64,
-    /// The same in nanoseconds per byte, 32 binary places.
-    most_per_byte: u64,
-    last: Time,
-    stream: Stream,
-}
-
-impl Jitter {
-    /// When the host has processed a packet of `len` bytes that it began at `now`; packets keep their order.
-    #[inline]
-    fn ready(&mut self, now: Time, len: u32) -> Time {
-        // A slow link takes seconds for a packet: more than 64 bits with their binary places.
-        let most = (u128::from(len) * u128::from(self.most_per_byte)) >> 32;
-        let delay = self.stream.below(most as u64 + 1);
-        self.last = (now + Span::from_nanos(delay)).max(self.last);
-        self.last
-    }
-}
-
 impl Port {
     pub(crate) fn new(rate: Rate, delay: Span, discipline: Discipline, limit: Option<Limit>) -> Self {
         let nanos_per_byte = IdealPort::new(rate, delay).nanos_per_byte;
@@ -226,22 +189,6 @@ impl Port {
             })),
         };
         Self { nanos_per_byte, delay, queue, ..Self::default() }
-    }
-
-    /// Adds the random processing delay of a host that sends through this port.
-    pub(crate) fn set_jitter(&mut self, share: f64, stream: Stream) {
-        if share > 0.0 {
-            self.has_jitter = true;
-            self.rest.jitter = Some(Jitter { share, most_per_byte: 0, last: Time::ZERO, stream });
-            self.leads_over(self.nanos_per_byte);
-        }
-    }
-
-    /// A way that begins here leads over a link that takes so long for a byte.
-    pub(crate) fn leads_over(&mut self, nanos_per_byte: u64) {
-        if let Some(jitter) = &mut self.rest.jitter {
-            jitter.most_per_byte = jitter.most_per_byte.max((nanos_per_byte as f64 * jitter.share) as u64);
-        }
     }
 
     /// Nanoseconds per byte at the nominal rate, 32 binary places.
@@ -271,40 +218,6 @@ impl Port {
     pub(crate) fn set_propagation(&mut self, propagation: Propagation) {
         self.delay = Span::ZERO;
         self.extras().wire = Some(Box::new(Wire::new(propagation)));
-    }
-
-    /// Packets go to another part of the network: they leave as soon as it is known when they arrive, and what is kept of
-    /// them here is how long they occupy the transmitter.
-    pub(crate) fn set_crossing(&mut self) {
-        self.crosses = true;
-        self.rest.crossing_delay = std::mem::take(&mut self.delay);
-    }
-
-    /// Packets that have left this part of the network and are still being transmitted, or wait for it.
-    pub(crate) fn left_early(&self) -> u64 {
-        if self.crosses { u64::from(self.in_transit) } else { 0 }
-    }
-
-    /// Forgets packets that have left this part of the network and have been transmitted.
-    #[cold]
-    #[inline(never)]
-    fn forget_departed(&mut self, now: Time) {
-        while self.in_transit > 0 && self.head.arrive <= now {
-            let head = self.head;
-            self.in_transit -= 1;
-            if self.waiting > self.in_transit {
-                self.waiting -= 1;
-                self.waiting_bytes -= u64::from(head.label.len);
-            }
-            if let Some(next) = self.rest.ring.pop_front() {
-                self.head = next;
-            }
-            if head.label.key & LOST == 0 {
-                self.delivered += 1;
-            } else {
-                self.extras().lost += 1;
-            }
-        }
     }
 
     /// Adds losses on the wire.
@@ -447,26 +360,6 @@ impl Port {
         }
     }
 
-    /// When the host at this port has processed a packet of `len` bytes.
-    #[inline]
-    fn processed_at(&mut self, now: Time, len: u32) -> Time {
-        self.rest.jitter.as_mut().map_or(now, |jitter| jitter.ready(now, len))
-    }
-
-    /// The host at this port has processed a packet; its discipline gets it.
-    pub(crate) fn finish_processing(&mut self, id: u32, now: Time, slab: &mut Slab, events: &mut EventQueue) {
-        let Queue::Ordered(ordered) = &mut self.queue else { return };
-        let Some((_, label)) = ordered.processing.pop_front() else { return };
-        if let Some((next, _)) = ordered.processing.front() {
-            events.push(*next, Event::Processed(id));
-        }
-        if let Some(extras) = self.extras.as_mut().filter(|extras| extras.is_down) {
-            extras.faulted += 1;
-            return slab.remove(label.key & !MARKS);
-        }
-        self.enqueue_ordered(id, now, label, slab, events);
-    }
-
     fn enqueue_ordered(
         &mut self,
         id: u32,
@@ -561,8 +454,7 @@ impl Port {
             }
         }
         if self.crosses {
-            let (at, departs) = (arrive + self.rest.crossing_delay, arrive);
-            events.leave(Left { port: id, label, accepted: now, departs, at });
+            events.leave(self.leaves(id, label, now, arrive));
         }
         self.in_transit += 1;
         if start > now && !matches!(self.queue, Queue::Unlimited) {

@@ -6,6 +6,7 @@ mod part;
 mod rerouting;
 mod results;
 mod schemes;
+mod settle;
 mod traffic;
 
 use std::collections::BTreeMap;

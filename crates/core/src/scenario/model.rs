@@ -69,27 +69,20 @@ pub struct NodeFault {
 }
 
 impl Scenario {
-    /// Messages of one trial, with nothing on its way.
-    pub fn post(&self, trial: u32) -> Post {
-        Post::new(self.control.clone(), Stream::new(self.run.seed, trial, "control-plane"))
+    /// Messages of one trial, with nothing on its way; of a divided network those of one `part`.
+    pub fn post(&self, trial: u32, part: Option<usize>) -> Post {
+        Post::new(self.control.clone(), self.stream_of_part("control-plane", trial, part))
     }
 
-    /// The same for a part of a divided network.
-    pub fn post_of_part(&self, trial: u32, part: usize) -> Post {
-        let stream = Stream::new(self.run.seed, trial, &format!("control-plane/part-{part}"));
-        Post::new(self.control.clone(), stream)
-    }
-
-    /// The same for a part of a divided network.
-    pub fn probe_faults_of_part(&self, trial: u32, part: usize) -> ProbeFaults {
-        let stream = Stream::new(self.run.seed, trial, &format!("faults/probe-loss/part-{part}"));
+    /// Losses of probes in one trial; of a divided network those of one `part`.
+    pub fn probe_faults(&self, trial: u32, part: Option<usize>) -> ProbeFaults {
+        let stream = self.stream_of_part("faults/probe-loss", trial, part);
         ProbeFaults::new(self.faults.probe_loss, stream)
     }
 
-    /// Losses of probes in one trial.
-    pub fn probe_faults(&self, trial: u32) -> ProbeFaults {
-        let stream = Stream::new(self.run.seed, trial, "faults/probe-loss");
-        ProbeFaults::new(self.faults.probe_loss, stream)
+    fn stream_of_part(&self, name: &str, trial: u32, part: Option<usize>) -> Stream {
+        let part = part.map_or(String::new(), |part| format!("/part-{part}"));
+        Stream::new(self.run.seed, trial, &format!("{name}{part}"))
     }
 }
 
@@ -106,7 +99,7 @@ pub struct RunPlan {
     pub trials: u32,
     /// Seed of every random stream.
     pub seed: u64,
-    /// Parts of the network that are simulated beside each other; 1: the whole is one.
+    /// Parts of the network that are simulated at the same time; 1: the whole is one.
     #[serde(skip_serializing_if = "is_one")]
     pub partitions: u32,
 }

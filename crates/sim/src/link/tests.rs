@@ -5,7 +5,7 @@ use bandmaster_core::losses::LossPlan;
 use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::propagation::Variation;
 use bandmaster_core::qdisc::fifo::{DropTail, Fifo};
-use bandmaster_core::rng::SpanDraw;
+use bandmaster_core::rng::{SpanDraw, Stream};
 use bandmaster_core::units::Bytes;
 use proptest::prelude::*;
 

@@ -20,7 +20,7 @@ const TOUCHED: usize = 64;
 /// Transfers that ended since the rows were handed out last.
 #[derive(Default)]
 pub(crate) struct FlowLog {
-    ended: Vec<FlowRecord>,
+    pub(super) ended: Vec<FlowRecord>,
     /// What persistent connections had counted when their last transfer ended.
     before: BTreeMap<u32, SenderCounters>,
 }
@@ -41,22 +41,6 @@ impl FlowLog {
     }
 }
 
-/// Packets of a flow's sender that the queues of other parts than `at` dropped since a row of it was made.
-fn take_drops(parts: &mut [&mut Simulation<'_>], at: usize, flow: u32) -> u64 {
-    let others = parts.iter_mut().enumerate().filter(|(part, _)| *part != at);
-    others.map(|(_, part)| part.net.slab.take_logged_drops(flow)).sum()
-}
-
-/// Lends the sender of a flow to another part, or takes it back.
-fn swap_senders(parts: &mut [&mut Simulation<'_>], (one, other): (usize, usize), flow: u32) {
-    if let Ok([one, other]) = parts.get_disjoint_mut([one, other])
-        && let Some(one) = one.connections.get_mut(flow as usize)
-        && let Some(other) = other.connections.get_mut(flow as usize)
-    {
-        std::mem::swap(&mut one.sender, &mut other.sender);
-    }
-}
-
 impl Simulation<'_> {
     /// A transfer of a round or an exchange is complete; its connection begins with `flow`.
     pub(super) fn note_transfer(&mut self, flow: u32) {
@@ -70,7 +54,7 @@ impl Simulation<'_> {
         self.log_transfer(flow, self.net.now);
     }
 
-    fn log_transfer(&mut self, flow: u32, at: Time) {
+    pub(super) fn log_transfer(&mut self, flow: u32, at: Time) {
         let row = self.transfer(flow, Some(at));
         if let Some(log) = &mut self.flow_log {
             log.ended.push(row);
@@ -78,72 +62,16 @@ impl Simulation<'_> {
     }
 
     /// Takes over what the log of another part knows.
-    pub(crate) fn absorb_log(&mut self, other: &mut Self) {
+    pub(super) fn absorb_log(&mut self, other: &mut Self) {
         if let (Some(own), Some(other)) = (&mut self.flow_log, &mut other.flow_log) {
             own.before.append(&mut other.before);
         }
     }
 
-    /// Makes the rows of transfers whose ends are in different parts, and adds what was dropped elsewhere to the others.
-    pub(crate) fn settle_transfers(parts: &mut [&mut Self]) {
-        for at in 0..parts.len() {
-            let Some(part) = &mut parts[at].part else { continue };
-            let (logged, ended) = (std::mem::take(&mut part.logged), std::mem::take(&mut part.ended));
-            let completed = std::mem::take(&mut part.completed);
-            for (end, flow) in completed {
-                let plan = parts[at].flows.plans[flow as usize];
-                let sender = parts[at].part.as_ref().map_or(at, |part| part.of(plan.src));
-                let first = flow - plan.subflow(&parts[at].scenario.flows);
-                let subflows = parts[at].subflows(first);
-                for flow in subflows.clone() {
-                    let others = parts.iter_mut().enumerate().filter(|(part, _)| *part != at);
-                    let dropped: u32 = others.map(|(_, part)| part.net.slab.take_drops(flow)).sum();
-                    parts[at].net.slab.add_drops(flow, dropped);
-                    swap_senders(parts, (at, sender), flow);
-                }
-                parts[at].note_completion(flow, end);
-                subflows.for_each(|flow| swap_senders(parts, (at, sender), flow));
-            }
-            for (flow, row) in logged {
-                let dropped: u64 = parts[at].subflows(flow).map(|flow| take_drops(parts, at, flow)).sum();
-                if let Some(log) = &mut parts[at].flow_log {
-                    let drops = &mut log.ended[row].drops;
-                    *drops = drops.map(|drops| drops + dropped);
-                }
-            }
-            for (end, flow) in ended {
-                let plan = parts[at].flows.plans[flow as usize];
-                let sender = parts[at].part.as_ref().map_or(at, |part| part.of(plan.src));
-                let subflows = parts[at].subflows(flow);
-                for flow in subflows.clone() {
-                    let dropped = take_drops(parts, at, flow);
-                    parts[at].net.slab.add_logged_drops(flow, dropped);
-                    if let Some(times) = parts[sender].net.rtts.get_mut(flow as usize) {
-                        let times = std::mem::take(times);
-                        parts[at].net.rtts[flow as usize].merge(&times);
-                    }
-                    swap_senders(parts, (at, sender), flow);
-                }
-                parts[at].log_transfer(flow, end);
-                subflows.for_each(|flow| swap_senders(parts, (at, sender), flow));
-            }
-        }
-    }
-
     /// The flow numbers of the connection that begins with `flow`.
-    fn subflows(&self, flow: u32) -> Range<u32> {
+    pub(super) fn subflows(&self, flow: u32) -> Range<u32> {
         let group = self.flows.plans[flow as usize].group(&self.scenario.flows);
         flow..flow + group.multipath.map_or(1, |multipath| multipath.subflows)
-    }
-
-    /// Hands out the rows of transfers that ended in any part.
-    pub(crate) fn flush_all_flows(parts: &mut [&mut Self], options: &RunOptions<'_>) {
-        let logs = parts.iter_mut().filter_map(|part| part.flow_log.as_mut());
-        let mut ended: Vec<FlowRecord> = logs.flat_map(|log| log.ended.drain(..)).collect();
-        ended.sort_by_key(|row| (row.end, row.number));
-        if let Some(take) = options.flows {
-            ended.into_iter().for_each(take);
-        }
     }
 
     /// Hands out the rows of transfers that ended.

@@ -19,7 +19,6 @@ use crate::net::ROUTE_END;
 use crate::packet::{Label, PROBE, Packet};
 use crate::partition::Partitioning;
 use crate::probes::Probe;
-use crate::tcp::multipath::{Share, Shared};
 use crate::workload::FlowPlan;
 use crate::{RunError, RunOptions};
 
@@ -177,6 +176,12 @@ impl Simulation<'_> {
     #[inline]
     pub(super) fn has_node(&self, node: NodeId) -> bool {
         self.part.as_ref().is_none_or(|part| part.of(node) == part.number)
+    }
+
+    /// The part that has the sender of a flow.
+    pub(super) fn part_of_sender(&self, flow: u32) -> usize {
+        let src = self.flows.plans[flow as usize].src;
+        self.part.as_ref().map_or(0, |part| part.of(src))
     }
 
     /// Plans what begins by itself in this part.
@@ -351,117 +356,10 @@ impl Simulation<'_> {
         }
     }
 
-    /// Tells the meters, which the first part has, of sources that went on or off.
-    pub(crate) fn settle_turns(parts: &mut [&mut Self]) {
-        let own = parts.iter_mut().filter_map(|part| part.part.as_mut());
-        let mut turns: Vec<_> = own.flat_map(|part| part.turns.drain(..)).collect();
-        turns.sort_by_key(|(at, index, ..)| (*at, *index));
-        for (at, index, on, route) in turns {
-            parts[0].meter_turn(at, index as usize, on, route);
-        }
-    }
-
     /// Hands out the packets that have left the captured port up to `now`.
     pub(crate) fn flush_capture_at(&mut self, now: Time, options: &mut RunOptions<'_>) {
         self.net.now = now;
         self.flush_capture(options);
-    }
-
-    /// The whole network at the `end` of a run, from its parts.
-    pub(crate) fn merge(parts: &mut Vec<Self>, end: Time, options: &mut RunOptions<'_>) -> Option<Self> {
-        let mut all: Vec<&mut Self> = parts.iter_mut().collect();
-        for part in &mut all {
-            part.flush_capture_at(end, options);
-            part.check_conservation();
-        }
-        Self::settle_turns(&mut all);
-        Self::settle_shown(&mut all);
-        Self::flush_all_flows(&mut all, options);
-        let mut others = parts.split_off(1.min(parts.len()));
-        let mut whole = parts.pop()?;
-        let all = whole.part.take()?.all;
-        let of = |node: NodeId| usize::from(all.of_node[node.index()]);
-        whole.merge_flows(&mut others, of);
-        for (number, other) in (1..).zip(&mut others) {
-            for (port, _) in all.of_port.iter().enumerate().filter(|(_, part)| usize::from(**part) == number)
-            {
-                std::mem::swap(&mut whole.net.ports[port], &mut other.net.ports[port]);
-            }
-            let plans = &whole.flows.plans;
-            whole.rounds.absorb(&mut other.rounds, |flow| of(plans[flow as usize].dst) == number);
-            whole.exchanges.absorb(&mut other.exchanges, |flow| of(plans[flow as usize].src) == number);
-            whole.net.events.count(other.net.events.taken());
-            whole.connections.replaced.add(other.connections.replaced);
-            for (own, other) in whole.rtts_told.iter_mut().zip(&other.rtts_told) {
-                own.merge(other);
-            }
-            whole.absorb_log(other);
-            whole.control.runner.absorb(&other.control.runner);
-            whole.control.post.absorb(&other.control.post);
-            whole.control.probes.bytes += other.control.probes.bytes;
-            whole.distributions.absorb(&mut other.distributions);
-            for (own, other) in whole.net.windows.iter_mut().zip(&other.net.windows) {
-                *own += other;
-            }
-        }
-        Some(whole)
-    }
-
-    /// Takes the ends of flows from the parts that have them.
-    fn merge_flows(&mut self, others: &mut [Self], of: impl Fn(NodeId) -> usize) {
-        let mut shared: Vec<Vec<Option<Shared>>> = Vec::new();
-        for part in std::iter::once(&mut *self).chain(others.iter_mut()) {
-            shared.push(std::mem::take(&mut part.net.multipath).into_iter().map(Some).collect());
-        }
-        let tcp_flows = self.connections.flows();
-        for i in 0..self.flows.plans.len() {
-            let sender = of(self.flows.plans[i].src);
-            let this = &mut *self;
-            let plan = if sender == 0 { this.flows.plans[i] } else { others[sender - 1].flows.plans[i] };
-            let receiver = of(plan.dst);
-            this.flows.plans[i] = plan;
-            if i >= tcp_flows {
-                if receiver > 0 {
-                    this.udp.received[i - tcp_flows] = others[receiver - 1].udp.received[i - tcp_flows];
-                }
-                continue;
-            }
-            let dropped: u64 = others.iter_mut().map(|o| o.net.slab.take_logged_drops(i as u32)).sum();
-            this.net.slab.add_logged_drops(i as u32, dropped);
-            let share = if receiver == 0 { this.flows.share(i) } else { others[receiver - 1].flows.share(i) };
-            if let Some(Share { connection, subflow }) = share {
-                if subflow == 0 {
-                    this.net.multipath.extend(shared[receiver][connection].take());
-                }
-                let connection = this.net.multipath.len() - 1;
-                this.flows.shares[i] = Some(Share { connection, subflow });
-            }
-            if sender > 0 {
-                let other = &mut others[sender - 1];
-                if let Some(first) = other.net.starts.get(i) {
-                    this.net.starts[i] = *first;
-                }
-                if let Some(times) = other.net.rtts.get_mut(i) {
-                    this.net.rtts[i] = std::mem::take(times);
-                }
-                if let Some(connection) = other.connections.get_mut(i) {
-                    let new = || this.flows.connect(i, &this.scenario.flows);
-                    let own = this.connections.get_or_insert_with(i, new);
-                    own.sender = std::mem::take(&mut connection.sender);
-                }
-            }
-            if receiver > 0 {
-                let other = &mut others[receiver - 1];
-                if let Some(came) = other.flows.received_ip_bytes.get(i) {
-                    this.flows.received_ip_bytes[i] = *came;
-                }
-                if let Some(connection) = other.connections.get_mut(i) {
-                    let new = || this.flows.connect(i, &this.scenario.flows);
-                    let own = this.connections.get_or_insert_with(i, new);
-                    own.receiver = std::mem::take(&mut connection.receiver);
-                }
-            }
-        }
     }
 
     /// A link goes down: what is on its wire is lost in this part too.
@@ -551,17 +449,6 @@ impl Simulation<'_> {
         let stats = self.stats_of(flow, end);
         self.observe(node, &Observation::Carried(stats));
         self.observe(node, &Observation::FlowEnded(FlowId(flow)));
-    }
-
-    /// Tells the meters, which the first part has, what roles show.
-    pub(crate) fn settle_shown(parts: &mut [&mut Self]) {
-        let own = parts.iter_mut().filter_map(|part| part.part.as_mut());
-        let mut shown: Vec<(Time, usize, Gauges)> = own.flat_map(|part| part.shown.drain(..)).collect();
-        shown.sort_by_key(|(at, role, _)| (*at, *role));
-        let first = &mut *parts[0];
-        for (at, role, gauges) in shown {
-            first.meters.gauges.note(first.scenario, role, at, &gauges);
-        }
     }
 
     /// Tells the receiver's part how much a multipath connection that stops will deliver.

@@ -17,6 +17,7 @@ use crate::RunOptions;
 use crate::events::Event;
 use crate::exchange::Exchanges;
 use crate::link::{Port, PortCounters};
+use crate::net::Net;
 use crate::packet::Packet;
 use crate::routes::route_ports;
 use crate::tcp::multipath::Shared;
@@ -86,18 +87,13 @@ impl Simulation<'_> {
 
     /// Samples all flows; `others` are the other parts of the network.
     fn take_flows(&mut self, others: &[&mut Self], now: Time, measured: PortSample) {
-        let views: Vec<View<'_>> = std::iter::once(View {
-            connections: &self.connections,
-            udp: &self.udp,
-            rounds: &self.rounds,
-            exchanges: &self.exchanges,
-            multipath: &self.net.multipath,
-            flows: &self.flows,
-        })
-        .chain(others.iter().map(|part| part.view()))
-        .collect();
-        let part = self.part.as_deref();
-        let of_flows = &self.flows;
+        let Self { meters, connections, udp, rounds, exchanges, net, flows, part, scenario, .. } = self;
+        let (flows, net): (&FlowTable, &Net) = (flows, net);
+        let tcp_flows = connections.flows();
+        let own = View { connections, udp, rounds, exchanges, multipath: &net.multipath, flows };
+        let views: Vec<View<'_>> =
+            std::iter::once(own).chain(others.iter().map(|part| part.view())).collect();
+        let (part, of_flows) = (part.as_deref(), flows);
         // The parts that have the flow's sender, and its receiver.
         let ends = |i: usize| match part {
             None => (&views[0], &views[0]),
@@ -110,7 +106,7 @@ impl Simulation<'_> {
             let Some(profile) = of_flows.tcp_profile(i) else { return 1.0 };
             profile.mss as f64 / (profile.mss + u64::from(profile.overhead)) as f64
         };
-        let routes = &self.net.routes;
+        let routes = &net.routes;
         // The data of a multipath connection counts at its first subflow.
         let delivered = |i: usize, at: &View<'_>, c: &Connection| match at.flows.share(i) {
             Some(share) => at.multipath[share.connection].received(),
@@ -118,10 +114,9 @@ impl Simulation<'_> {
         };
         // Subflows of a connection come one after the other.
         let came = |i: usize, at: &View<'_>| -> u64 {
-            let subflows = of_flows.plans[i].group(&self.scenario.flows).multipath.map_or(1, |m| m.subflows);
+            let subflows = of_flows.plans[i].group(&scenario.flows).multipath.map_or(1, |m| m.subflows);
             at.flows.received_ip_bytes.iter().skip(i).take(subflows as usize).sum()
         };
-        let tcp_flows = self.connections.flows();
         let state = |i: usize| {
             let (sender, receiver) = ends(i);
             if i >= tcp_flows {
@@ -151,24 +146,18 @@ impl Simulation<'_> {
             }
         };
         let flows = Flows {
-            groups: &self.scenario.flows,
+            groups: &scenario.flows,
             plans: &of_flows.plans,
             route: &|i| route_ports(routes, of_flows.data_routes[i]),
             efficiency: &efficiency,
             state: &state,
         };
-        self.meters.sample(self.scenario, now, measured, &flows);
+        meters.sample(scenario, now, measured, &flows);
     }
 
     fn view(&self) -> View<'_> {
-        View {
-            connections: &self.connections,
-            udp: &self.udp,
-            rounds: &self.rounds,
-            exchanges: &self.exchanges,
-            multipath: &self.net.multipath,
-            flows: &self.flows,
-        }
+        let Self { connections, udp, rounds, exchanges, net, flows, .. } = self;
+        View { connections, udp, rounds, exchanges, multipath: &net.multipath, flows }
     }
 
     pub(super) fn flush_capture(&mut self, options: &mut RunOptions<'_>) {

@@ -160,7 +160,7 @@ impl Simulation<'_> {
 
     /// Tells every role at `node`.
     pub(super) fn observe(&mut self, node: NodeId, observation: &Observation<'_>) {
-        if !Host::has(self, node) {
+        if !self.has_node(node) {
             return;
         }
         let now = self.net.now;
