@@ -464,6 +464,48 @@ proptest! {
     }
 }
 
+#[test]
+fn roles_in_parts_do_what_those_of_the_whole_do() {
+    let text = r#"
+version = 1
+name = "bas"
+[run]
+duration = "4s"
+warm-up = "1s"
+[network]
+builder = "dumbbell"
+left = 6
+right = 1
+rate-tolerance = 0.001
+access = { rate = "100mbit", delay = "uniform(1ms, 4ms)", queue = "100pkt" }
+bottleneck = { rate = "10mbit", delay = "5ms", queue = "60pkt" }
+[schemes.bas]
+servers = "right.0"
+domain = ["right.0", "r1", "r2"]
+[[flows]]
+name = "up"
+from = "left"
+to = "right"
+pairing = "all-to-all"
+start = "uniform(0s, 500ms)"
+[[flows]]
+name = "short"
+from = "left"
+to = "right"
+pairing = "all-to-all"
+size = "100kB"
+start = "uniform(1s, 2s)"
+[measure]
+gauges = ["right.0.updates"]
+"#;
+    let faults = "[[faults.restarts]]\nnode = \"right.0\"\nat = \"1500ms\"\n[[faults.restarts]]\nnode = \"r1\"\nat = \"2500ms\"\n\
+                  [[faults.absences]]\nnode = \"left.2\"\nleaves = \"1700ms\"\njoins = \"2200ms\"\n";
+    for text in [text.to_owned(), format!("{text}{faults}")] {
+        assert_whole(&text, 2, "r1->r2");
+        assert_threads(&text, 2);
+    }
+}
+
 /// The gateways' probes and messages go from part to part, and the counts that probes are stamped with stay with their ports.
 #[test]
 fn gateways_in_parts_do_what_those_of_the_whole_do() {
