@@ -1,8 +1,10 @@
-//! The event queue: a monotone radix heap ordered by time, then by order of insertion.
+//! The event queue: a monotone radix heap ordered by time, then by order of insertion, with a short sorted list in front.
 //!
 //! A simulation never schedules into the past, so an entry can be filed by the highest digit in which its time differs
-//! from the last time taken: filing takes a few instructions, and an entry moves to a lower bucket at most once per
-//! digit. Entries with equal times always lie in the same bucket and keep their order, which makes runs reproducible.
+//! from a moment that the list covers: filing takes a few instructions. When the list is empty, the lowest bucket is sorted
+//! into it, or, when it holds many, filed again by lower digits. An entry moves at most once per digit, and in small
+//! networks hardly ever twice. Entries with equal times always lie in the same bucket and keep their order, which makes
+//! runs reproducible.
 
 use bandmaster_core::time::Time;
 
@@ -69,35 +71,56 @@ const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
 /// A larger bucket gives its memory back when it is emptied: so many events at once are rare.
 const KEPT: usize = 1 << 10;
 
+/// A bucket of so many entries at most is sorted at once.
+const SORTED: usize = 16;
+
+/// A longer list goes back into buckets.
+const LISTED: usize = 32;
+
 /// Pending events.
 pub(crate) struct EventQueue {
     /// The last time taken; nothing pending is earlier.
     last: u64,
-    /// Entries at `last`; those before `front` have been taken.
+    /// The last moment that the list covers: entries up to it are in the list, later ones in buckets.
+    until: u64,
+    /// Entries up to `until` in order; those before `front` have been taken.
     due: Vec<(u64, Event)>,
     front: usize,
     /// Bit l: level l has entries.
     levels: u32,
     /// Bit d: bucket d of the level has entries.
     occupied: [u64; LEVELS],
-    /// By level, the highest digit in which a time differs from `last`, and that digit of the time.
+    /// By level, the highest digit in which a time differs from `until`, and that digit of the time.
     buckets: Vec<Vec<(u64, Event)>>,
     taken: u64,
     /// Packets that go to another part of the network.
     left: Vec<Left>,
 }
 
-/// A bucket, its first moment, and how long it is.
-struct Lowest<'a> {
-    bucket: &'a [(u64, Event)],
+/// A bucket: its level, its digit, and its first moment.
+#[derive(Clone, Copy)]
+struct Lowest {
+    level: usize,
+    digit: usize,
     first: u64,
-    length: u64,
+}
+
+impl Lowest {
+    fn number(self) -> usize {
+        self.level * BASE + self.digit
+    }
+
+    /// How long it is, less 1.
+    fn ahead(self) -> u64 {
+        (1 << (self.level as u32 * DIGIT)) - 1
+    }
 }
 
 impl EventQueue {
     pub(crate) fn new() -> Self {
         Self {
             last: 0,
+            until: 0,
             due: Vec::new(),
             front: 0,
             levels: 0,
@@ -129,33 +152,59 @@ impl EventQueue {
     #[inline]
     pub(crate) fn push(&mut self, at: Time, event: Event) {
         let at = at.as_nanos().max(self.last);
-        self.file(at, event);
+        if at > self.until {
+            self.file(at, event);
+        } else {
+            self.list(at, event);
+        }
     }
 
+    /// Files an entry later than `until`.
     #[inline]
     fn file(&mut self, at: u64, event: Event) {
-        let differing = at ^ self.last;
-        if differing == 0 {
-            self.due.push((at, event));
-            return;
-        }
-        let level = differing.ilog2() / DIGIT;
+        let level = (at ^ self.until).ilog2() / DIGIT;
         let digit = (at >> (level * DIGIT)) as usize % BASE;
         self.levels |= 1 << level;
         self.occupied[level as usize] |= 1 << digit;
         self.buckets[level as usize * BASE + digit].push((at, event));
     }
 
+    /// Puts an entry into the list, behind those of the same time.
+    #[inline]
+    fn list(&mut self, at: u64, event: Event) {
+        let mut place = self.due.len();
+        self.due.push((at, event));
+        while place > self.front && self.due[place - 1].0 > at {
+            self.due[place] = self.due[place - 1];
+            place -= 1;
+        }
+        self.due[place] = (at, event);
+        if self.due.len() - self.front > LISTED && self.until > self.last {
+            self.shorten();
+        }
+    }
+
+    /// Leaves in the list what is due now.
+    #[cold]
+    fn shorten(&mut self) {
+        self.until = self.last;
+        let now = self.due[self.front..].partition_point(|(at, _)| *at == self.last);
+        for place in self.front + now..self.due.len() {
+            let (at, event) = self.due[place];
+            self.file(at, event);
+        }
+        self.due.truncate(self.front + now);
+    }
+
     /// The next event.
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
-        let (at, event) = match self.due.get(self.front) {
-            Some(&entry) => {
-                self.front += 1;
-                entry
-            }
-            None => self.advance()?,
-        };
+        if self.front == self.due.len() && !self.advance() {
+            return None;
+        }
+        let (at, event) = self.due[self.front];
+        self.front += 1;
+        self.last = at;
         self.taken += 1;
         Some((Time::from_nanos(at), event))
     }
@@ -163,77 +212,84 @@ impl EventQueue {
     /// The next event before `limit`. Nothing is planned before `limit` once there is none.
     #[inline]
     pub(crate) fn pop_before(&mut self, limit: Time) -> Option<(Time, Event)> {
-        if self.due.get(self.front).is_none() && !self.has_before(limit.as_nanos()) {
-            return None;
+        let limit = limit.as_nanos();
+        match self.due.get(self.front) {
+            Some((at, _)) if *at >= limit => None,
+            None if !self.has_before(limit) => None,
+            _ => self.pop(),
         }
-        self.pop()
     }
 
-    /// Whether an entry that is not due yet comes before `limit`.
+    /// Whether a bucket has an entry before `limit`.
     #[inline]
     fn has_before(&self, limit: u64) -> bool {
-        let Some(Lowest { bucket, first, length }) = self.lowest() else { return false };
+        let Some(lowest) = self.lowest() else { return false };
         // The bounds of the bucket decide, but where the limit is between them.
-        first < limit && (limit - first >= length || bucket.iter().any(|(at, _)| *at < limit))
+        lowest.first < limit
+            && (limit - lowest.first > lowest.ahead()
+                || self.buckets[lowest.number()].iter().any(|(at, _)| *at < limit))
     }
 
     /// When the next event is.
     pub(crate) fn next_at(&self) -> Option<Time> {
         let due = self.due.get(self.front).map(|(at, _)| *at);
-        let next = due.or_else(|| self.lowest()?.bucket.iter().map(|(at, _)| *at).min());
+        let next = due.or_else(|| self.buckets[self.lowest()?.number()].iter().map(|(at, _)| *at).min());
         next.map(Time::from_nanos)
     }
 
     /// The lowest bucket with entries.
     #[inline]
-    fn lowest(&self) -> Option<Lowest<'_>> {
+    fn lowest(&self) -> Option<Lowest> {
         if self.levels == 0 {
             return None;
         }
         let level = self.levels.trailing_zeros();
         let digit = self.occupied[level as usize].trailing_zeros();
-        let length = 1 << (level * DIGIT);
-        let above = self.last.checked_shr((level + 1) * DIGIT).unwrap_or(0);
+        let above = self.until.checked_shr((level + 1) * DIGIT).unwrap_or(0);
         let first = above.checked_shl((level + 1) * DIGIT).unwrap_or(0) | u64::from(digit) << (level * DIGIT);
-        Some(Lowest { bucket: &self.buckets[level as usize * BASE + digit as usize], first, length })
+        Some(Lowest { level: level as usize, digit: digit as usize, first })
     }
 
-    /// Takes the first entry of the lowest bucket and files the rest again; `None` when nothing is pending.
-    #[inline(always)]
-    fn advance(&mut self) -> Option<(u64, Event)> {
+    /// Fills the list from the lowest bucket; false when nothing is pending.
+    #[inline]
+    fn advance(&mut self) -> bool {
         self.due.clear();
         self.front = 0;
-        if self.levels == 0 {
-            return None;
+        while self.due.is_empty() {
+            let Some(lowest) = self.lowest() else { return false };
+            let Lowest { level, digit, first } = lowest;
+            self.occupied[level] &= !(1 << digit);
+            if self.occupied[level] == 0 {
+                self.levels &= !(1 << level);
+            }
+            let bucket = &mut self.buckets[lowest.number()];
+            if level == 0 || bucket.len() <= SORTED {
+                self.until = first + lowest.ahead();
+                self.due.extend_from_slice(bucket);
+                bucket.clear();
+                sort(&mut self.due);
+            } else {
+                self.until = first;
+                self.divide(lowest.number());
+            }
         }
-        let level = self.levels.trailing_zeros() as usize;
-        let digit = self.occupied[level].trailing_zeros() as usize;
-        self.occupied[level] &= self.occupied[level] - 1;
-        if self.occupied[level] == 0 {
-            self.levels &= self.levels - 1;
-        }
-        let bucket = &mut self.buckets[level * BASE + digit];
-        if let [entry] = bucket[..] {
-            bucket.clear();
-            self.last = entry.0;
-            return Some(entry);
-        }
-        if level == 0 {
-            std::mem::swap(bucket, &mut self.due);
-            self.last = self.due[0].0;
-            self.front = 1;
-            return Some(self.due[0]);
-        }
-        let mut entries = std::mem::take(bucket);
-        self.last = entries.iter().map(|(at, _)| *at).min()?;
+        true
+    }
+
+    /// Files the entries of a bucket by lower digits.
+    #[inline(never)]
+    fn divide(&mut self, number: usize) {
+        let mut entries = std::mem::take(&mut self.buckets[number]);
         for (at, event) in entries.drain(..) {
-            self.file(at, event);
+            if at > self.until {
+                self.file(at, event);
+            } else {
+                self.due.push((at, event));
+            }
         }
         if entries.capacity() <= KEPT {
-            self.buckets[level * BASE + digit] = entries;
+            self.buckets[number] = entries;
         }
-        self.front = 1;
-        self.due.first().copied()
     }
 
     /// What probably comes next: a hint to fetch its data early.
@@ -241,12 +297,7 @@ impl EventQueue {
     pub(crate) fn likely_next(&self) -> Option<Event> {
         let entry = match self.due.get(self.front) {
             Some(entry) => entry,
-            None if self.levels == 0 => return None,
-            None => {
-                let level = self.levels.trailing_zeros() as usize;
-                let digit = self.occupied[level].trailing_zeros() as usize;
-                self.buckets[level * BASE + digit].first()?
-            }
+            None => self.buckets[self.lowest()?.number()].first()?,
         };
         Some(entry.1)
     }
@@ -262,29 +313,53 @@ impl EventQueue {
     }
 }
 
+/// Sorts a few entries by time; equal times keep their order.
+#[inline]
+fn sort(entries: &mut [(u64, Event)]) {
+    for i in 1..entries.len() {
+        let entry = entries[i];
+        let mut place = i;
+        while place > 0 && entries[place - 1].0 > entry.0 {
+            entries[place] = entries[place - 1];
+            place -= 1;
+        }
+        entries[place] = entry;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a stable sort by (time, insertion).
+        /// Against a stable sort by (time, insertion): times near and far, many at once, limits as parts have them.
         #[test]
-        fn pops_by_time_then_insertion(batches in prop::collection::vec(prop::collection::vec(0u64..5000, 0..20), 1..20)) {
+        fn pops_by_time_then_insertion(batches in prop::collection::vec(
+            (prop::collection::vec((0u64..64, 0u32..40), 0..60), 0usize..60, prop::option::of(0u64..5000)), 1..30))
+        {
             let mut queue = EventQueue::new();
             let mut model: Vec<(u64, u32)> = Vec::new();
             let (mut now, mut id) = (0, 0);
-            for batch in batches {
-                for ahead in batch {
-                    queue.push(Time::from_nanos(now + ahead), Event::Start(id));
-                    model.push((now + ahead, id));
+            for (batch, pops, limit) in batches {
+                for (ahead, scale) in batch {
+                    let at = now + (ahead << scale);
+                    queue.push(Time::from_nanos(at), Event::Start(id));
+                    model.push((at, id));
                     id += 1;
                 }
                 model.sort_by_key(|(at, _)| *at);
-                let n = model.len().min(3);
+                prop_assert_eq!(queue.next_at(), model.first().map(|(at, _)| Time::from_nanos(*at)));
+                let limit = limit.map_or(u64::MAX, |limit| now + limit);
+                let before = model.iter().take_while(|(at, _)| *at < limit).count();
+                let n = before.min(pops);
                 for (at, id) in model.drain(..n) {
-                    prop_assert_eq!(queue.pop(), Some((Time::from_nanos(at), Event::Start(id))));
+                    let next = Some((Time::from_nanos(at), Event::Start(id)));
+                    prop_assert_eq!(queue.pop_before(Time::from_nanos(limit)), next);
                     now = at;
+                }
+                if n == before {
+                    prop_assert_eq!(queue.pop_before(Time::from_nanos(limit)), None);
                 }
             }
             for (at, id) in model {

@@ -248,11 +248,14 @@ impl Port {
         slab: &mut Slab,
         events: &mut EventQueue,
     ) {
-        if self.plain != 0 && self.in_transit == 0 {
-            self.enqueue_plain(id, now, label, events);
+        if self.plain != 0 {
+            if self.in_transit == 0 {
+                self.enqueue_plain(id, now, label, events);
+            } else {
+                self.enqueue_behind(now, label, slab);
+            }
             return;
         }
-        self.settle();
         if self.crosses {
             self.forget_departed(now);
         }
@@ -325,6 +328,30 @@ impl Port {
         events.push(arrive, Event::Arrival(id));
     }
 
+    /// Takes a packet on a plain port with others on its wire or waiting, unless too many wait.
+    #[inline]
+    fn enqueue_behind(&mut self, now: Time, label: Label, slab: &mut Slab) {
+        self.settle();
+        let most = match &self.queue {
+            Queue::DropTail(DropTail { limit: Limit::Packets(most) }) => Some(*most),
+            _ => None,
+        };
+        if let Some(most) = most
+            && self.waiting_at(now).packets >= most
+        {
+            self.rest.dropped += 1;
+            slab.drop(label.key);
+            return;
+        }
+        let start = self.occupy(now, label.len);
+        self.rest.ring.push_back(Transit { start, arrive: self.free_at + self.delay, label });
+        self.in_transit += 1;
+        if start > now && most.is_some() {
+            self.waiting += 1;
+            self.waiting_bytes += u64::from(label.len);
+        }
+    }
+
     /// Transmission time of a packet that finds a plain port idle.
     #[inline]
     fn transmission_alone(&self, len: u32) -> Span {
@@ -334,7 +361,7 @@ impl Port {
     /// Brings the transmitter's state up to date after [`Port::enqueue_plain`].
     #[inline]
     fn settle(&mut self) {
-        if self.plain == 0 || self.in_transit != 1 {
+        if self.in_transit != 1 {
             return;
         }
         let free_at = self.head.start + self.transmission_alone(self.head.label.len);
@@ -428,21 +455,14 @@ impl Port {
     /// Puts a packet on the wire as soon as the transmitter is free after `ready`; returns when that is.
     #[inline]
     fn transmit(&mut self, id: u32, ready: Time, now: Time, label: Label, events: &mut EventQueue) -> Time {
-        // At the very moment the transmitter becomes free it still owes its part of a nanosecond.
-        let continues = self.free_at >= ready;
-        let start = if continues {
-            self.free_at
-        } else {
-            self.fraction = 0;
-            ready
-        };
-        if self.varies {
+        let start = if self.varies {
+            let continues = self.free_at >= ready;
+            let start = if continues { self.free_at } else { ready };
             self.free_at = self.finish_by_schedule(start, continues, label.len);
+            start
         } else {
-            let owed = u128::from(label.len) * u128::from(self.nanos_per_byte) + u128::from(self.fraction);
-            self.fraction = owed as u32;
-            self.free_at = start + Span::from_nanos((owed >> 32) as u64);
-        }
+            self.occupy(ready, label.len)
+        };
         let arrive = self.free_at + self.delay;
         let transit = Transit { start, arrive, label };
         if self.in_transit > 0 {
@@ -461,6 +481,22 @@ impl Port {
             self.waiting += 1;
             self.waiting_bytes += u64::from(label.len);
         }
+        start
+    }
+
+    /// Lets the transmitter, whose rate stays, send a packet that is ready; returns when it begins.
+    #[inline(always)]
+    fn occupy(&mut self, ready: Time, len: u32) -> Time {
+        // At the very moment the transmitter becomes free it still owes its part of a nanosecond.
+        let start = if self.free_at >= ready {
+            self.free_at
+        } else {
+            self.fraction = 0;
+            ready
+        };
+        let owed = u128::from(len) * u128::from(self.nanos_per_byte) + u128::from(self.fraction);
+        self.fraction = owed as u32;
+        self.free_at = start + Span::from_nanos((owed >> 32) as u64);
         start
     }
 

@@ -44,6 +44,9 @@ pub(crate) use schemes::Control;
 /// Events between two looks at the caller's stop flag.
 const STOP_CHECK: u64 = 1 << 14;
 
+/// With more ports than a core's nearest cache has room for, the next one is fetched early.
+const FETCHED: usize = 256;
+
 /// Everything that one trial needs.
 pub(crate) struct Simulation<'a> {
     pub(crate) scenario: &'a Scenario,
@@ -154,6 +157,7 @@ impl Simulation<'_> {
     /// The loop; a function of its own, so that the compiler does not spill what it needs for what surrounds it.
     #[inline(never)]
     fn drive(&mut self, end: Time, options: &mut RunOptions<'_>) -> Result<(), RunError> {
+        let fetches = self.net.ports.len() > FETCHED;
         while let Some((at, event)) = self.net.events.pop() {
             if at > end {
                 break;
@@ -162,7 +166,13 @@ impl Simulation<'_> {
             if self.net.events.taken().is_multiple_of(STOP_CHECK) {
                 self.may_go_on(options)?;
             }
-            self.fetch_ahead();
+            if fetches {
+                self.fetch_ahead();
+            }
+            if let Event::Arrival(port) = event {
+                self.arrive(port);
+                continue;
+            }
             self.handle(event);
             if matches!(event, Event::Sample | Event::Reroute) {
                 self.report_back(event, options)?;
@@ -238,12 +248,7 @@ impl Simulation<'_> {
     #[inline]
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Arrival(port) => {
-                let net = &mut self.net;
-                let arrived = net.ports[port as usize].arrive(port, net.now, &mut net.slab, &mut net.events);
-                let Some(label) = arrived else { return };
-                self.pass_on(port, label);
-            }
+            Event::Arrival(port) => self.arrive(port),
             Event::Crossed(number) => self.come_over(number),
             Event::Landing(port) => self.land(port),
             Event::PortFree(port) => {
@@ -289,6 +294,16 @@ impl Simulation<'_> {
             Event::Outage(number) => self.outage(number as usize),
             // It takes long in a large network: the loop does it, which knows the caller's stop flag.
             Event::Reroute => {}
+        }
+    }
+
+    /// The packet at the head of a port's wire reaches the other end.
+    #[inline(always)]
+    fn arrive(&mut self, port: u32) {
+        let net = &mut self.net;
+        let arrived = net.ports[port as usize].arrive(port, net.now, &mut net.slab, &mut net.events);
+        if let Some(label) = arrived {
+            self.pass_on(port, label);
         }
     }
 

@@ -10,7 +10,9 @@ impl Port {
     /// [`Port::restore`]. Returns the keys of probes whose departure an event is still to tell of; the caller frees them.
     #[cold]
     pub(crate) fn fail(&mut self, now: Time, slab: &mut Slab) -> Vec<u32> {
-        self.settle();
+        if self.plain != 0 {
+            self.settle();
+        }
         if self.crosses {
             self.forget_departed(now);
         }
