@@ -336,7 +336,9 @@ impl Port {
             Queue::DropTail(DropTail { limit: Limit::Packets(most) }) => Some(*most),
             _ => None,
         };
+        // Packets that nobody has looked for since count as waiting: it is enough to look when they might be too many.
         if let Some(most) = most
+            && self.waiting >= most
             && self.waiting_at(now).packets >= most
         {
             self.rest.dropped += 1;
@@ -346,10 +348,9 @@ impl Port {
         let start = self.occupy(now, label.len);
         self.rest.ring.push_back(Transit { start, arrive: self.free_at + self.delay, label });
         self.in_transit += 1;
-        if start > now && most.is_some() {
-            self.waiting += 1;
-            self.waiting_bytes += u64::from(label.len);
-        }
+        let waits = start > now && most.is_some();
+        self.waiting += u32::from(waits);
+        self.waiting_bytes += u64::from(label.len) * u64::from(waits);
     }
 
     /// Transmission time of a packet that finds a plain port idle.
@@ -608,10 +609,9 @@ impl Port {
             return None;
         }
         self.in_transit = self.in_transit.checked_sub(1)?;
-        if self.waiting > self.in_transit {
-            self.waiting -= 1;
-            self.waiting_bytes -= u64::from(head.label.len);
-        }
+        let waited = self.waiting > self.in_transit;
+        self.waiting -= u32::from(waited);
+        self.waiting_bytes -= u64::from(head.label.len) * u64::from(waited);
         if self.in_transit > 0
             && let Some(next) = self.rest.ring.pop_front()
         {
