@@ -15,7 +15,9 @@ tag=${1:-}
 grep -q "^## $version" CHANGELOG.md || fail "CHANGELOG.md has no section $version"
 
 rm -rf "$out"
+PROFILE=dist packaging/profile.sh
 PROFILE=dist packaging/static.sh
+rm "$out/runs.profdata"
 packaging/deb.sh
 packaging/image.sh
 

@@ -4,7 +4,8 @@
 #   packaging/static.sh [x86_64] [aarch64]        both when none is named
 #
 # Takes rustup; no C compiler: what is linked is Rust and the C library that comes with the target (musl). The programs in
-# the kernel are objects of the sources. PROFILE=dev builds faster, and larger. Files go to target/static/.
+# the kernel are objects of the sources. PROFILE=dev builds faster, and larger. What `profile.sh` has written lays the program
+# out. Files go to target/static/.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,6 +14,10 @@ folder=$profile
 [ "$profile" = dev ] && folder=debug
 out=${CARGO_TARGET_DIR:-target}/static
 mkdir -p "$out"
+layout=
+if [ -f "$out/runs.profdata" ]; then
+    layout=" -C profile-use=$(cd "$out" && pwd)/runs.profdata"
+fi
 
 fail() {
     echo "static.sh: $*" >&2
@@ -72,7 +77,7 @@ for machine in ${*:-x86_64 aarch64}; do
     # rust-lld links for every machine; the objects that begin a program come with the target.
     name=$(echo "$target" | tr 'a-z-' 'A-Z_')
     export "CARGO_TARGET_${name}_LINKER=rust-lld"
-    export "CARGO_TARGET_${name}_RUSTFLAGS=-C target-feature=+crt-static -C link-self-contained=yes -C linker-flavor=ld.lld"
+    export "CARGO_TARGET_${name}_RUSTFLAGS=-C target-feature=+crt-static -C link-self-contained=yes -C linker-flavor=ld.lld$layout"
     cargo build --locked --profile "$profile" --package bandmaster --target "$target"
     cp "${CARGO_TARGET_DIR:-target}/$target/$folder/bandmaster" "$out/bandmaster-$machine"
     if command -v readelf > /dev/null; then

@@ -239,7 +239,7 @@ impl Port {
     }
 
     /// Takes a packet; the port is number `id`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enqueue(
         &mut self,
         id: u32,
@@ -595,7 +595,7 @@ impl Port {
     }
 
     /// Takes the packet that arrives now at the other end; `None` when the wire lost it, or lost it to a fault before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrive(
         &mut self,
         id: u32,

@@ -40,7 +40,7 @@ pub(crate) struct Net {
 
 impl Net {
     /// A host hands a packet to the first port of its route.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn send(&mut self, packet: Packet) {
         if packet.hop & TAIL == 0 {
             let label = self.slab.insert(packet);
@@ -54,7 +54,7 @@ impl Net {
         self.offer(port, label);
     }
 
-    #[inline]
+    #[inline(always)]
     fn offer(&mut self, port: u32, label: Label) {
         self.offered += 1;
         self.ports[port as usize].enqueue(port, self.now, label, &mut self.slab, &mut self.events);
@@ -80,7 +80,7 @@ impl Net {
     }
 
     /// Hands a packet to the next port of its route; false when it is at the end.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn forward(&mut self, label: Label) -> bool {
         let port = self.routes[label.hop as usize];
         if port == ROUTE_END {

@@ -245,10 +245,12 @@ impl Simulation<'_> {
         self.begin_roles();
     }
 
-    #[inline]
+    /// Handles what is no arrival.
+    #[inline(never)]
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Arrival(port) => self.arrive(port),
+            // The loops take them themselves: most events are arrivals.
+            Event::Arrival(_) => {}
             Event::Crossed(number) => self.come_over(number),
             Event::Landing(port) => self.land(port),
             Event::PortFree(port) => {
@@ -363,22 +365,38 @@ impl Simulation<'_> {
     }
 
     /// A packet is at the end of its route.
-    #[inline]
-    fn deliver(&mut self, Label { key, flow, .. }: Label) {
+    #[inline(always)]
+    fn deliver(&mut self, label: Label) {
+        let Label { key, flow, .. } = label;
         self.net.slab.remove(key);
         if flow as usize >= self.connections.flows() {
-            if flow == PROBE {
-                self.deliver_probe(key);
-                return;
-            }
-            let source = flow as usize - self.connections.flows();
-            self.udp.received[source] += 1;
-            if self.net.delays.is_some() {
-                let len = self.net.slab.at(key).len;
-                self.note_queueing(flow, key, self.udp.sources[source].route, len);
-            }
+            self.deliver_datagram(label);
+        } else if self.exchanges.is_empty() && self.flows.shares.is_empty() && self.net.slab.at(key).reverse {
+            let packet = *self.net.slab.at(key);
+            self.with_sender(flow, |sender, profile, net| sender.on_ack(&packet, profile, net));
+        } else {
+            self.deliver_segment(label);
+        }
+    }
+
+    /// A probe or a packet of UDP is at the end of its route.
+    #[inline]
+    fn deliver_datagram(&mut self, Label { key, flow, .. }: Label) {
+        if flow == PROBE {
+            self.deliver_probe(key);
             return;
         }
+        let source = flow as usize - self.connections.flows();
+        self.udp.received[source] += 1;
+        if self.net.delays.is_some() {
+            let len = self.net.slab.at(key).len;
+            self.note_queueing(flow, key, self.udp.sources[source].route, len);
+        }
+    }
+
+    /// A segment is at the end of its route.
+    #[inline(never)]
+    fn deliver_segment(&mut self, Label { key, flow, .. }: Label) {
         let packet = *self.net.slab.at(key);
         let is_message = !self.exchanges.is_empty() && self.exchanges.contains(flow);
         if is_message && self.is_stale(flow, packet.generation) {

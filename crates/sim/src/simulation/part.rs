@@ -223,7 +223,11 @@ impl Simulation<'_> {
         while let Some((at, event)) = self.net.events.pop_before(limit) {
             self.net.now = at;
             self.fetch_ahead();
-            self.handle(event);
+            if let Event::Arrival(port) = event {
+                self.arrive(port);
+            } else {
+                self.handle(event);
+            }
             self.hand_over();
             if matches!(event, Event::Reroute)
                 && let Err(why) = self.reroute(&RunOptions::default())
