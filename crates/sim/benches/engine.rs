@@ -79,15 +79,20 @@ fn measure() -> Outcome<Value> {
         return Err(format!("cbr made {hops} hops; it must make {CBR_HOPS}").into());
     }
     let mut flatness = Vec::new();
-    for (transport, file) in [("udp", "bench/flows-udp.toml"), ("tcp", "bench/flows-tcp.toml")] {
+    let sizes = [
+        ("flows of UDP", "bench/flows-udp.toml"),
+        ("flows of TCP", "bench/flows-tcp.toml"),
+        ("k of a fat tree, UDP", "bench/fat-trees.toml"),
+    ];
+    for (size, file) in sizes {
         let mut rows = Vec::new();
-        for (flows, scenario) in scenarios(file, &[])? {
-            rows.push(timed(&flows, &scenario)?);
+        for (name, scenario) in scenarios(file, &[])? {
+            rows.push(timed(&name, &scenario)?);
         }
         let nanos: Vec<f64> = rows.iter().filter_map(|row| row["nanos_per_hop"]["median"].as_f64()).collect();
         let least = nanos.iter().copied().fold(f64::INFINITY, f64::min);
         let most = nanos.iter().copied().fold(0.0, f64::max);
-        flatness.push(json!({ "transport": transport, "flows": rows, "most_over_least": most / least }));
+        flatness.push(json!({ "size": size, "rows": rows, "most_over_least": most / least }));
     }
     let mut memory = Vec::new();
     for state in ["planned", "open"] {
@@ -258,7 +263,7 @@ fn print(all: &Value) {
     println!("{}, {} cores; medians of {ROUNDS}\n", all["machine"]["model"], all["machine"]["cores"]);
     print_rows("scenario", &all["speed"]);
     for table in all["flatness"].as_array().into_iter().flatten() {
-        print_rows(&format!("{} flows", table["transport"].as_str().unwrap_or_default()), &table["flows"]);
+        print_rows(table["size"].as_str().unwrap_or_default(), &table["rows"]);
         println!("most over least: {:.2}\n", table["most_over_least"].as_f64().unwrap_or(f64::NAN));
     }
     let mut table = bare_table();
