@@ -348,9 +348,11 @@ impl Port {
         let start = self.occupy(now, label.len);
         self.rest.ring.push_back(Transit { start, arrive: self.free_at + self.delay, label });
         self.in_transit += 1;
-        let waits = start > now && most.is_some();
-        self.waiting += u32::from(waits);
-        self.waiting_bytes += u64::from(label.len) * u64::from(waits);
+        // Where this one need not wait, all before it have begun.
+        (self.waiting, self.waiting_bytes) = match start > now && most.is_some() {
+            true => (self.waiting + 1, self.waiting_bytes + u64::from(label.len)),
+            false => (0, 0),
+        };
     }
 
     /// Transmission time of a packet that finds a plain port idle.

@@ -169,13 +169,13 @@ impl Simulation<'_> {
             if fetches {
                 self.fetch_ahead();
             }
-            if let Event::Arrival(port) = event {
-                self.arrive(port);
-                continue;
-            }
-            self.handle(event);
-            if matches!(event, Event::Sample | Event::Reroute) {
-                self.report_back(event, options)?;
+            match event {
+                Event::Arrival(port) => self.arrive(port),
+                Event::Sample | Event::Reroute => {
+                    self.handle(event);
+                    self.report_back(event, options)?;
+                }
+                _ => self.handle(event),
             }
         }
         Ok(())

@@ -305,6 +305,32 @@ proptest! {
         prop_assert_eq!(fast, general);
     }
 
+    /// A plain port counts what waits when somebody asks, now and then, as if it had looked all the time.
+    #[test]
+    fn a_plain_port_knows_what_waits(
+        limit in limit(),
+        delay in 1u64..50_000,
+        packets in prop::collection::vec((0u64..100_000, 40u32..1_600, any::<bool>()), 1..200),
+    ) {
+        let mut port = Port::new(Rate::from_bits_per_sec(100_000_000), Span::from_nanos(delay), Discipline::Fifo(Box::new(DropTail { limit })), Some(limit));
+        port.finish_setup();
+        let (mut slab, mut events) = (Slab::default(), EventQueue::new());
+        let mut now = Time::ZERO;
+        for (gap, len, looks) in packets {
+            now += Span::from_nanos(gap);
+            while let Some((at, _)) = events.pop_before(now) {
+                let label = port.arrive(0, at, &mut slab, &mut events);
+                label.into_iter().for_each(|label| slab.remove(label.key));
+            }
+            let label = slab.insert(Packet { len, ..Packet::default() });
+            port.enqueue(0, now, label, &mut slab, &mut events);
+            if looks && limit != Limit::Unlimited {
+                let backlog = port.backlog(now);
+                prop_assert_eq!(port.waiting_at(now), backlog);
+            }
+        }
+    }
+
     /// Packets that come far apart, or in bursts, through a port that does nothing to them.
     #[test]
     fn plain_path_equals_general_path(

@@ -223,10 +223,9 @@ impl Simulation<'_> {
         while let Some((at, event)) = self.net.events.pop_before(limit) {
             self.net.now = at;
             self.fetch_ahead();
-            if let Event::Arrival(port) = event {
-                self.arrive(port);
-            } else {
-                self.handle(event);
+            match event {
+                Event::Arrival(port) => self.arrive(port),
+                _ => self.handle(event),
             }
             self.hand_over();
             if matches!(event, Event::Reroute)
