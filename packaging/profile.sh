@@ -23,6 +23,7 @@ RUSTFLAGS="-C profile-generate=$counts" cargo build --locked --profile "$profile
     --target "$host" --target-dir "$built"
 [ "$profile" = dev ] && profile=debug
 counting=$built/$host/$profile/bandmaster
+# Exit code 1: a claim does not hold, or one trial does not decide it.
 for paper in bas er2bc fbqm opentcp qcbf published; do
     "$counting" reproduce "$paper" --quick --no-report --quiet > /dev/null || [ $? = 1 ] || fail "reproduce $paper"
 done
@@ -31,7 +32,7 @@ for run in cbr bulk "flows-tcp --set run.duration=1s" "incast-fat-tree --set run
     set -- $run
     file=scenarios/bench/$1.toml
     shift
-    "$counting" run "$file" "$@" --trials 1 --no-report --quiet > /dev/null || fail "run $file"
+    "$counting" run "$file" "$@" --trials 1 --no-report --quiet > /dev/null || [ $? = 1 ] || fail "run $file"
 done
 "$tools/llvm-profdata" merge -o "$out/runs.profdata" "$counts"
 rm -rf "$counts" "$built"
