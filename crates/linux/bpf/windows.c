@@ -53,20 +53,30 @@ union packed {
 };
 enum { HAS_SYN = 1, HAS_SCALE = 2, HAS_TIMESTAMPS = 4, HAS_SIGNATURE = 8, OF_THE_RECEIVER = 16 };
 
+// What every acknowledgement needs is together: with many flows each line of memory is waited for.
 struct flow {
     u64 last;    // ns since the machine began
-    u32 number;
-    u32 begin;   // sequence number of the first byte of data
+    u32 window;  // bytes, of the law; 0: it has not spoken
     u32 came;    // sequence number after the data that came
     u32 acked;
-    struct end sender, receiver;
-    u32 has_ended;
     u32 replied; // sequence number after what the receiver sent
+    // What the sender and the receiver sent last, when it is far from what was seen before.
+    u32 stray, reply_stray;
+    struct end sender, receiver;
+    u32 number;
+    u32 begin;   // sequence number of the first byte of data
+    u32 has_ended;
     // Of a SYN that came while the flow lives, until the other end answers it.
     u32 offered_begin;
     struct end offered;
-    // What the sender and the receiver sent last, when it is far from what was seen before.
-    u32 stray, reply_stray;
+    u32 unused;
+};
+
+// What the daemon says, in place of a packet.
+struct decision {
+    u8 ethernet[16];
+    struct name name;
+    u32 number, window;
 };
 
 enum { BEGINS = 0, ESTABLISHED = 1, FINISHED = 2, RESET = 3, REPLACED = 4 };
@@ -81,7 +91,6 @@ enum { ACKS = 0, LOWERED = 1, UNREAD = 2, UNKNOWN = 3, NO_ROOM = 4, LOST = 5, SI
 MAP(SETTINGS, ARRAY, u32, struct settings, 1);
 MAP(COUNT, PERCPU_ARRAY, u32, u64, COUNTS);
 MAP(NUMBER, ARRAY, u32, u32, 1);
-MAP(WINDOWS, HASH, u32, u32, MOST_FLOWS);
 struct {
     int (*type)[HASH];
     struct name *key;
@@ -302,6 +311,7 @@ INLINE void offer(u32 arrives, const struct segment *segment, struct flow *flow,
     if (!number) return;
     other.has &= ~OF_THE_RECEIVER;
     flow->number = __sync_fetch_and_add(number, 1);
+    flow->window = 0;
     flow->begin = flow->came = flow->acked = begin;
     flow->sender = arrives ? other : end;
     flow->receiver = arrives ? end : other;
@@ -426,8 +436,8 @@ INLINE int look(struct __sk_buff *skb, u32 arrives) {
         count(SILENT);
         return NEXT;
     }
-    u32 *window = map_lookup(&WINDOWS, &flow->number);
-    lower(skb, &segment, flow, window ? *window : settings->first * segment_size(flow));
+    u32 window = flow->window;
+    lower(skb, &segment, flow, window ? window : settings->first * segment_size(flow));
     return NEXT;
 }
 
@@ -439,6 +449,20 @@ int departs(struct __sk_buff *skb) {
 SEC("classifier")
 int arrives(struct __sk_buff *skb) {
     return look(skb, 1);
+}
+
+// A packet that nobody sent: the daemon has this program run on its decision. So the window changes where it is, and nothing
+// around it that changes meanwhile.
+SEC("classifier")
+int decide(struct __sk_buff *skb) {
+    struct decision *decision = (struct decision *)PLACE(data);
+    if ((u8 *)(decision + 1) > PLACE(data_end)) return NEXT;
+    struct name name;
+    __builtin_memcpy(&name, &decision->name, sizeof(name));
+    struct flow *flow = map_lookup(&FLOWS, &name);
+    if (!flow || flow->number != decision->number) return NEXT;
+    flow->window = decision->window;
+    return 0;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -73,17 +73,23 @@ pub(crate) fn raise_ambient() -> bool {
     }
 }
 
-/// Numbers of the programs at the egress of a device (tcx). Aya's `query_tcx` opens each of them too, which takes
+/// Where a device has programs (tcx), as linux/bpf.h numbers it.
+#[derive(Clone, Copy)]
+pub(crate) enum TcxPlace {
+    Ingress = 46,
+    Egress = 47,
+}
+
+/// Numbers of the programs at a device. Aya's `query_tcx` opens each of them too, which takes
 /// `CAP_SYS_ADMIN`.
-pub(crate) fn programs_that_see_departures(index: u32) -> io::Result<Vec<u32>> {
+pub(crate) fn programs_at(index: u32, place: TcxPlace) -> io::Result<Vec<u32>> {
     // Of linux/bpf.h: the command, the place, and as many programs as can be at one.
     const BPF_PROG_QUERY: libc::c_long = 16;
-    const BPF_TCX_EGRESS: u32 = 47;
     const MOST: u32 = 64;
     let mut programs = vec![0u32; MOST as usize];
     // `struct { ... } query` of `union bpf_attr`, as eight words of 64 bits, in the order of a little-endian machine.
     let mut query = [0u64; 8];
-    query[0] = u64::from(BPF_TCX_EGRESS) << 32 | u64::from(index);
+    query[0] = u64::from(place as u32) << 32 | u64::from(index);
     query[2] = programs.as_mut_ptr() as u64;
     query[3] = MOST.into();
     // SAFETY: the kernel reads and writes `query`, whose length is passed, and at most `MOST` numbers in `programs`; both live on.

@@ -13,7 +13,7 @@ use bandmaster_core::switch::fbqm::bytes;
 use bandmaster_core::units::Rate;
 
 use super::{NoProgram, load_sized, map, program, refused};
-use crate::syscall::programs_that_see_departures;
+use crate::syscall::{TcxPlace, programs_at};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/fbqm.o");
 
@@ -142,7 +142,7 @@ impl Classes {
     pub fn is_attached(&mut self, index: u32) -> Result<bool, NoProgram> {
         let program = program::<SchedClassifier>(&mut self.kernel, PROGRAM)?;
         let own = program.info().map_err(refused)?.id();
-        Ok(programs_that_see_departures(index).map_err(refused)?.contains(&own))
+        Ok(programs_at(index, TcxPlace::Egress).map_err(refused)?.contains(&own))
     }
 
     /// Ends an interval and reclassifies flows. Returns how many flows sent in it, per class.

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
-use aya::programs::TestRunOptions;
 use aya::programs::links::LinkOrder;
 use aya::programs::tc::{SchedClassifier, SchedClassifierLinkId, TcAttachOptions, TcAttachType};
+use aya::programs::{ProgramFd, TestRunOptions};
 use aya::{Ebpf, TestRun};
 use bandmaster_core::id::FlowId;
 use bandmaster_core::port::window::Segment;
@@ -14,12 +14,16 @@ use bandmaster_core::time::Time;
 use nix::time::{ClockId, clock_gettime};
 
 use super::{NoProgram, load, map, program, refused};
+use crate::syscall::{TcxPlace, programs_at};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/windows.o");
 
 /// As in `bpf/windows.c`.
 const NAME: usize = 44;
-const FLOW: usize = 56;
+const FLOW: usize = 64;
+const DECIDE: &str = "decide";
+const AFTER_ETHERNET: usize = 16;
+const DECISION: usize = AFTER_ETHERNET + NAME + 8;
 const HAS_SCALE: u8 = 2;
 const HAS_TIMESTAMPS: u8 = 4;
 const IPV6: u8 = 6;
@@ -127,7 +131,7 @@ impl Flow {
 
     /// Its number; no other flow has the same until four billion have begun.
     pub fn id(&self) -> FlowId {
-        FlowId(self.u32_at(8))
+        FlowId(self.u32_at(40))
     }
 
     /// Number of the device by which its data depart.
@@ -142,12 +146,12 @@ impl Flow {
 
     /// Its FIN or a RST has passed.
     pub fn has_ended(&self) -> bool {
-        self.u32_at(32) != 0
+        self.u32_at(48) != 0
     }
 
     /// Both ends have stated their scale and segments.
     pub fn is_established(&self) -> bool {
-        self.row[27] != 0 && self.row[31] != 0
+        self.row[35] != 0 && self.row[39] != 0
     }
 
     /// Addresses and ports of its sender and receiver.
@@ -164,12 +168,12 @@ impl Flow {
 
     /// A segment of it, as the law sees it.
     pub fn segment(&self, offset: u64) -> Segment {
-        let (sender, receiver) = (self.u16_at(24), self.u16_at(28));
+        let (sender, receiver) = (self.u16_at(32), self.u16_at(36));
         let stated = |mss: u16| (mss > 0).then_some(u64::from(mss));
         let mss = stated(sender).into_iter().chain(stated(receiver)).min().unwrap_or(1);
-        let both = self.row[27] & self.row[31];
+        let both = self.row[35] & self.row[39];
         let options = if both & HAS_TIMESTAMPS > 0 { TIMESTAMPS } else { 0 };
-        let scale = if both & HAS_SCALE > 0 { 1 << self.row[30] } else { 1 };
+        let scale = if both & HAS_SCALE > 0 { 1 << self.row[38] } else { 1 };
         let mss = mss.saturating_sub(options).max(1);
         let ip = if self.name[42] == IPV6 { IPV6_HEADER } else { IPV4_HEADER };
         let vlan = if self.name[40..42] == [0, 0] { 0 } else { VLAN_TAG };
@@ -180,12 +184,12 @@ impl Flow {
 
     /// Offset after what has come of it: the lower 32 bits.
     pub fn came(&self) -> u32 {
-        self.u32_at(16).wrapping_sub(self.u32_at(12))
+        self.u32_at(12).wrapping_sub(self.u32_at(44))
     }
 
     /// Offset up to which it is acknowledged: the lower 32 bits.
     pub fn acked(&self) -> u32 {
-        self.u32_at(20).wrapping_sub(self.u32_at(12))
+        self.u32_at(16).wrapping_sub(self.u32_at(44))
     }
 }
 
@@ -193,7 +197,6 @@ impl Flow {
 pub struct Windows {
     kernel: Ebpf,
     settings: Array<MapData, [u32; 4]>,
-    windows: HashMap<MapData, u32, u32>,
     flows: HashMap<MapData, Name, Row>,
     counts: PerCpuArray<MapData, u64>,
     events: RingBuf<MapData>,
@@ -208,14 +211,13 @@ impl Windows {
     pub fn load() -> Result<Self, NoProgram> {
         let mut kernel = load(OBJECT)?;
         let settings = Array::try_from(map(&mut kernel, "SETTINGS")?).map_err(refused)?;
-        let windows = HashMap::try_from(map(&mut kernel, "WINDOWS")?).map_err(refused)?;
         let flows = HashMap::try_from(map(&mut kernel, "FLOWS")?).map_err(refused)?;
         let counts = PerCpuArray::try_from(map(&mut kernel, "COUNT")?).map_err(refused)?;
         let events = RingBuf::try_from(map(&mut kernel, "EVENTS")?).map_err(refused)?;
-        for direction in [Direction::Departs, Direction::Arrives] {
-            program::<SchedClassifier>(&mut kernel, direction.program())?.load().map_err(refused)?;
+        for name in [Direction::Departs.program(), Direction::Arrives.program(), DECIDE] {
+            program::<SchedClassifier>(&mut kernel, name)?.load().map_err(refused)?;
         }
-        Ok(Self { kernel, settings, windows, flows, counts, events, links: Vec::new() })
+        Ok(Self { kernel, settings, flows, counts, events, links: Vec::new() })
     }
 
     /// Follows the flows whose data depart by `interface`. Other programs there stay, and run after these.
@@ -230,6 +232,23 @@ impl Windows {
             self.links.push((interface.to_owned(), direction, link));
         }
         Ok(())
+    }
+
+    /// Whether both programs are at the device with this number.
+    ///
+    /// # Errors
+    /// Why the kernel does not tell.
+    pub fn is_at(&mut self, device: u32) -> Result<bool, NoProgram> {
+        for (direction, place) in
+            [(Direction::Departs, TcxPlace::Egress), (Direction::Arrives, TcxPlace::Ingress)]
+        {
+            let program = program::<SchedClassifier>(&mut self.kernel, direction.program())?;
+            let own = program.info().map_err(refused)?.id();
+            if !programs_at(device, place).map_err(refused)?.contains(&own) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The programs are no longer at `interface`, which may be gone.
@@ -253,17 +272,24 @@ impl Windows {
         self.settings.set(0, [now as u32, (now >> 32) as u32, first, 0], 0).map_err(refused)
     }
 
-    /// Windows of the flow are lowered to so many bytes from now on.
+    /// Windows of the flow are lowered to so many bytes from now on; nothing happens when it is gone. A program writes the window
+    /// into the flow's row: an update of the whole row would undo what packets write there at the same time.
     ///
     /// # Errors
     /// Why the kernel does not take it.
-    pub fn set(&mut self, flow: FlowId, window: u64) -> Result<(), NoProgram> {
-        self.windows.insert(flow.0, u32::try_from(window).unwrap_or(u32::MAX), 0).map_err(refused)
+    pub fn set(&mut self, flow: &Flow, window: u64) -> Result<(), NoProgram> {
+        let window = u32::try_from(window).unwrap_or(u32::MAX).max(1);
+        let mut decision = [0; DECISION];
+        decision[AFTER_ETHERNET..][..NAME].copy_from_slice(&flow.name);
+        decision[AFTER_ETHERNET + NAME..][..4].copy_from_slice(&flow.id().0.to_ne_bytes());
+        decision[AFTER_ETHERNET + NAME + 4..].copy_from_slice(&window.to_ne_bytes());
+        let program: &mut SchedClassifier = program(&mut self.kernel, DECIDE)?;
+        let options = TestRunOptions { data_in: Some(&decision), ..TestRunOptions::new() };
+        program.test_run(options).map_err(refused).map(drop)
     }
 
     /// The flow has ended.
     pub fn forget(&mut self, flow: &Flow) {
-        let _ = self.windows.remove(&flow.id().0);
         // Another may have the same name by now.
         if self.flows.get(&flow.name, 0).is_ok_and(|row| Flow { name: flow.name, row }.id() == flow.id()) {
             let _ = self.flows.remove(&flow.name);
@@ -316,6 +342,15 @@ impl Windows {
         let (acks, lowered, unread, unknown) = (of(0)?, of(1)?, of(2)?, of(3)?);
         let (no_room, lost, silent) = (of(4)?, of(5)?, of(6)?);
         Ok(PacketCounts { acks, lowered, unread, unknown, no_room, lost, silent })
+    }
+
+    /// The program itself, for another one to call.
+    ///
+    /// # Errors
+    /// When it is not loaded.
+    pub fn descriptor(&mut self, direction: Direction) -> Result<&ProgramFd, NoProgram> {
+        let program: &mut SchedClassifier = program(&mut self.kernel, direction.program())?;
+        program.fd().map_err(refused)
     }
 
     /// Runs a program on a packet that nobody sent and of which offload makes `segments`, `repeat` times: what it makes of it,

@@ -211,7 +211,7 @@ impl Machine {
         known.least = goes_on * scale.div_ceil(mss) * frame;
         if known.window.replace(window) != Some(window) {
             if self.written.is_some()
-                && let Err(why) = self.windows.set(flow.id(), window)
+                && let Err(why) = self.windows.set(flow, window)
             {
                 known.window = None;
                 self.troubles.insert(format!("interface {}: a window: {why}", self.ports[port].interface));

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use aya::maps::{Array, MapData, ProgramArray};
+use aya::programs::{SchedClassifier, TestRunOptions};
+use aya::{Ebpf, TestRun};
 use bandmaster_core::rng::Stream;
 use bandmaster_linux::kernel::windows::{Direction, Flow, Windows};
 
@@ -145,7 +148,7 @@ fn handshake(windows: &mut Windows, like: &Frame, scales: bool) {
         windows.try_on(direction, &frame.bytes().0, 1, 1).unwrap_or_else(|why| panic!("{why}"));
     }
     for flow in windows.flows().unwrap_or_else(|why| panic!("{why}")) {
-        windows.set(flow.id(), WINDOW).unwrap_or_else(|why| panic!("{why}"));
+        windows.set(&flow, WINDOW).unwrap_or_else(|why| panic!("{why}"));
     }
 }
 
@@ -380,45 +383,127 @@ fn what_offload_cuts_is_counted_without_headers() {
     assert_eq!(flows.iter().map(Flow::came).collect::<Vec<_>>(), [2000; 3]);
 }
 
-/// Prints what a window that is lowered costs; how long that is depends on the machine.
-#[test]
-fn the_time_for_an_acknowledgement_is_told() {
-    let test = "the_time_for_an_acknowledgement_is_told";
-    let Some(mut windows) = windows(test) else { return };
-    let many: usize = if std::env::var_os("BANDMASTER_FUZZ").is_some() { 1_000_000 } else { 20_000 };
-    let acks = Frame { options: vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2], ..Frame::new(true, ACK) };
-    handshake(&mut windows, &acks, true);
-    let (sent, _) = acks.bytes();
-    // What is no IP: a run of it takes the kernel's own time for a run, and that of its clock where each run is timed.
-    let mut other = sent.clone();
-    other[12..14].copy_from_slice(&[0x08, 0x06]);
-    let median = |windows: &mut Windows, frame: &[u8], is_lowered: bool| {
-        let mut times = Vec::with_capacity(many);
-        for run in 0..many {
-            if run % 256 == 0 {
-                windows.beat(1).expect("heard");
-            }
-            let (got, nanos) =
-                windows.try_on(Direction::Arrives, frame, 1, 1).unwrap_or_else(|why| panic!("{why}"));
-            assert_eq!(got != frame, is_lowered);
-            times.push(nanos);
+/// A program that makes a packet what it was before each of many runs, of a flow drawn among many.
+static REPEAT: &[u8] = aya::include_bytes_aligned!("../../bpf/repeat.o");
+
+/// Another program, run as often as its time can be told.
+struct Repeat {
+    kernel: Ebpf,
+    settings: Array<MapData, [u32; 6]>,
+    programs: ProgramArray<MapData>,
+}
+
+/// The frame with the addresses and ports that the program of `bpf/repeat.c` gives to this flow.
+fn of_flow(mut frame: Vec<u8>, arrives: bool, flow: u32) -> Vec<u8> {
+    let (address, port) = if arrives { (32, 36) } else { (28, 34) };
+    frame[address..address + 2].copy_from_slice(&((flow >> 14) as u16).to_be_bytes());
+    frame[port..port + 2].copy_from_slice(&((flow & 0x3fff) as u16).to_be_bytes());
+    frame
+}
+
+impl Repeat {
+    fn load() -> Self {
+        let mut kernel = Ebpf::load(REPEAT).expect("loaded");
+        let settings = Array::try_from(kernel.take_map("SETTINGS").expect("a map")).expect("an array");
+        let programs =
+            ProgramArray::try_from(kernel.take_map("NEXT_PROGRAM").expect("a map")).expect("programs");
+        for name in ["again", "nothing"] {
+            let program: &mut SchedClassifier =
+                kernel.program_mut(name).expect("a program").try_into().expect("a classifier");
+            program.load().expect("loaded");
         }
-        times.sort_unstable();
-        times[many / 2]
-    };
-    let (lowered, clock) = (median(&mut windows, &sent, true), median(&mut windows, &other, false));
-    let mut repeated = |direction, frame: &[u8]| {
-        windows.beat(1).expect("heard");
-        windows.try_on(direction, frame, 1, 100_000).unwrap_or_else(|why| panic!("{why}")).1
-    };
-    let data = Frame { arrives: false, ..acks.clone() };
-    println!(
-        "{many} acknowledgements lowered, one a run: median {lowered} ns, where a frame that is no IP takes {clock} ns; \
-         100,000 in a run, of which the first is lowered: {} ns each; data: {} ns; no IP: {} ns",
-        repeated(Direction::Arrives, &sent),
-        repeated(Direction::Departs, &data.bytes().0),
-        repeated(Direction::Arrives, &other)
-    );
+        Self { kernel, settings, programs }
+    }
+
+    /// Nanoseconds of a run, of the program and of one that does nothing, each with what makes the packet again: the median of
+    /// `many` runs, by a thousand.
+    fn times(
+        &mut self,
+        windows: &mut Windows,
+        direction: Direction,
+        frame: &[u8],
+        flows: u32,
+        many: usize,
+    ) -> [u64; 2] {
+        const AT_ONCE: u32 = 1000;
+        let arrives = u32::from(direction == Direction::Arrives);
+        let fields = u32::from_ne_bytes(frame[48..52].try_into().expect("four"));
+        self.programs.set(0, windows.descriptor(direction).expect("loaded"), 0).expect("set");
+        let nothing: &SchedClassifier =
+            self.kernel.program("nothing").expect("a program").try_into().expect("a classifier");
+        self.programs.set(1, nothing.fd().expect("loaded"), 0).expect("set");
+        let mut times = [Vec::new(), Vec::new()];
+        for run in 0..many / AT_ONCE as usize {
+            windows.beat(1).expect("heard");
+            for (program, times) in times.iter_mut().enumerate() {
+                self.settings
+                    .set(0, [run as u32, 7, flows, arrives, fields, program as u32], 0)
+                    .expect("set");
+                let again: &SchedClassifier =
+                    self.kernel.program("again").expect("a program").try_into().expect("a classifier");
+                let options =
+                    TestRunOptions { data_in: Some(frame), repeat: AT_ONCE, ..TestRunOptions::new() };
+                times.push(again.test_run(options).expect("run").duration.as_nanos() as u64);
+            }
+        }
+        times.map(|mut times| {
+            times.sort_unstable();
+            times[times.len() / 2]
+        })
+    }
+}
+
+/// Prints what the programs take for a packet, of a few flows and of 100,000; how long that is depends on the machine.
+/// `BANDMASTER_FUZZ` packets; 100,000 without.
+#[test]
+fn the_time_for_a_segment_is_told() {
+    let test = "the_time_for_a_segment_is_told";
+    let Some(mut windows) = windows(test) else { return };
+    let many: usize = std::env::var("BANDMASTER_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
+    let mut repeat = Repeat::load();
+    let options = vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+    let acks = Frame { options, ..Frame::new(true, ACK) };
+    let data = Frame { arrives: false, payload: vec![0; 1448], ..acks.clone() };
+    let low = Frame { window: 20, ..acks.clone() };
+    let options = |scale| vec![2, 4, 5, 0xb4, 1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 3, 3, scale];
+    let syn = Frame { flags: SYN, options: options(2), numbers: [0, 0], ..Frame::new(false, SYN) };
+    let answer = Frame { options: options(SCALE), numbers: [9, 1], ..Frame::new(true, SYN | ACK) };
+    let (syn, answer) = (syn.bytes().0, answer.bytes().0);
+    let all = if many < 1_000_000 { 10_000 } else { 100_000 };
+    let mut known = 0;
+    for flows in [16, all] {
+        for flow in known..flows {
+            for (direction, frame) in [(Direction::Departs, &syn), (Direction::Arrives, &answer)] {
+                let frame = of_flow(frame.clone(), direction == Direction::Arrives, flow);
+                windows.try_on(direction, &frame, 1, 1).unwrap_or_else(|why| panic!("{why}"));
+            }
+        }
+        known = flows;
+        let rows = windows.flows().expect("read");
+        assert_eq!(rows.iter().filter(|flow| flow.is_established()).count(), flows as usize);
+        for flow in rows {
+            windows.set(&flow, WINDOW).expect("set");
+        }
+        for (what, direction, frame, lowers) in [
+            ("an acknowledgement that is lowered", Direction::Arrives, &acks, true),
+            ("one that is not", Direction::Arrives, &low, false),
+            ("data", Direction::Departs, &data, false),
+        ] {
+            let before = windows.counts().expect("read");
+            let frame = frame.bytes().0;
+            let [time, nothing] = repeat.times(&mut windows, direction, &frame, flows, many);
+            let counts = windows.counts().expect("read");
+            assert_eq!((counts.unknown, counts.unread), (before.unknown, before.unread), "{what}");
+            // A processor may have been away for longer than a silent daemon is waited for.
+            let heard = (counts.acks - before.acks) - (counts.silent - before.silent);
+            assert!(heard * 10 >= 9 * many as u64 || direction == Direction::Departs, "{what}: {counts:?}");
+            assert_eq!(counts.lowered - before.lowered, if lowers { heard } else { 0 }, "{what}");
+            println!(
+                "{flows} flows, {what}: {time} ns a run, {nothing} ns without the program: {} ns",
+                time.saturating_sub(nothing)
+            );
+        }
+    }
 }
 
 /// Who knows addresses and ports, and no sequence numbers, ends no flow, replaces none, and changes no scale. Who knows them does.
