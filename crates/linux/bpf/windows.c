@@ -16,6 +16,7 @@ enum { END = 0, NOP = 1, MSS = 2, SCALE = 3, TIMESTAMPS = 8, MD5 = 19, AUTHENTIC
 enum { LARGEST_SCALE = 14, DEFAULT_MSS = 536, OF_TIMESTAMPS = 12, HIGHEST_WINDOW = 65535 };
 enum { PERCPU_ARRAY = 6, NO_EXIST = 1 };
 enum { LARGEST_STEP = 1 << 20 }; // of sequence numbers, from what was seen to what follows it
+enum { DEVICE_BITS = 20 }; // of a device in a short name
 enum { MOST_FLOWS = 131072, ROOM_OF_EVENTS = 1 << 20 };
 enum { USUAL_IPV4 = ETHERNET + 20, USUAL_IPV6 = ETHERNET + 40 }; // where TCP begins in most packets
 #define SILENCE 500000000ULL
@@ -51,9 +52,16 @@ union packed {
     struct end end;
     u32 bits;
 };
-enum { HAS_SYN = 1, HAS_SCALE = 2, HAS_TIMESTAMPS = 4, HAS_SIGNATURE = 8, OF_THE_RECEIVER = 16 };
+enum { HAS_SYN = 1, HAS_SCALE = 2, HAS_TIMESTAMPS = 4, HAS_SIGNATURE = 8, OF_THE_RECEIVER = 16, HAS_ENDED = 32 };
 
-// What every acknowledgement needs is together: with many flows each line of memory is waited for.
+// The same where it is short. With its row it takes 128 bytes of the kernel's memory, and no more may be: among 100,000 flows a
+// packet waits for each line of memory that it needs.
+// Each half is written at once: it is read so, and the processor would wait for parts.
+struct short_name {
+    u64 ends;  // addresses of the sender and, above it, of the receiver
+    u64 where; // ports, then the device, then the VLAN
+};
+
 struct flow {
     u64 last;    // ns since the machine began
     u32 window;  // bytes, of the law; 0: it has not spoken
@@ -62,21 +70,20 @@ struct flow {
     u32 replied; // sequence number after what the receiver sent
     // What the sender and the receiver sent last, when it is far from what was seen before.
     u32 stray, reply_stray;
-    struct end sender, receiver;
+    // Of the sender and the receiver. The sender's tells too that the flow has ended.
+    union packed sender, receiver;
     u32 number;
     u32 begin;   // sequence number of the first byte of data
-    u32 has_ended;
     // Of a SYN that came while the flow lives, until the other end answers it.
     u32 offered_begin;
     struct end offered;
-    u32 unused;
 };
 
 // What the daemon says, in place of a packet.
 struct decision {
     u8 ethernet[16];
-    struct name name;
-    u32 number, window;
+    struct name name; // or a short one, which begins here
+    u32 number, window, is_short;
 };
 
 enum { BEGINS = 0, ESTABLISHED = 1, FINISHED = 2, RESET = 3, REPLACED = 4 };
@@ -91,13 +98,17 @@ enum { ACKS = 0, LOWERED = 1, UNREAD = 2, UNKNOWN = 3, NO_ROOM = 4, LOST = 5, SI
 MAP(SETTINGS, ARRAY, u32, struct settings, 1);
 MAP(COUNT, PERCPU_ARRAY, u32, u64, COUNTS);
 MAP(NUMBER, ARRAY, u32, u32, 1);
-struct {
-    int (*type)[HASH];
-    struct name *key;
-    struct flow *value;
-    int (*max_entries)[MOST_FLOWS];
-    int (*map_flags)[NO_PREALLOC];
-} FLOWS SEC(".maps");
+#define TABLE(name, k)                                                                                                 \
+    struct {                                                                                                           \
+        int (*type)[HASH];                                                                                             \
+        k *key;                                                                                                        \
+        struct flow *value;                                                                                            \
+        int (*max_entries)[MOST_FLOWS];                                                                                \
+        int (*map_flags)[NO_PREALLOC];                                                                                 \
+    } name SEC(".maps")
+// Flows of IPv4, and those whose names are long.
+TABLE(SHORT_FLOWS, struct short_name);
+TABLE(FLOWS, struct name);
 struct {
     int (*type)[RINGBUF];
     int (*max_entries)[ROOM_OF_EVENTS];
@@ -115,14 +126,62 @@ INLINE void tell(u32 kind, const struct name *name, const struct flow *flow) {
     if (ring_output(&EVENTS, &event, sizeof(event), 0)) count(LOST);
 }
 
+static const union packed ENDED = { .end = { .has = HAS_ENDED } };
+
+INLINE int has_ended(const struct flow *flow) {
+    return flow->sender.end.has & HAS_ENDED;
+}
+
+INLINE int is_established(const struct flow *flow) {
+    return flow->sender.end.has & flow->receiver.end.has & HAS_SYN;
+}
+
+// Whether it had not ended before.
+INLINE int ends(struct flow *flow) {
+    return !(__sync_fetch_and_or(&flow->sender.bits, ENDED.bits) & ENDED.bits);
+}
+
 struct segment {
-    struct name name;
+    struct short_name short_name;
+    struct name name; // unless the short one says it, and nobody has asked
+    u32 is_short;
     u32 at;     // of TCP, from the network header
     u32 sequence, acknowledged, payload;
     u32 header; // of TCP
     u16 window; // in the order of the network
     u8 flags;
 };
+
+INLINE struct flow *find(const struct segment *segment) {
+    return segment->is_short ? map_lookup(&SHORT_FLOWS, &segment->short_name) : map_lookup(&FLOWS, &segment->name);
+}
+
+INLINE long add(const struct segment *segment, const struct flow *flow) {
+    if (segment->is_short) return map_update(&SHORT_FLOWS, &segment->short_name, flow, NO_EXIST);
+    return map_update(&FLOWS, &segment->name, flow, NO_EXIST);
+}
+
+INLINE void take_out(const struct segment *segment) {
+    if (segment->is_short) map_delete(&SHORT_FLOWS, &segment->short_name);
+    else map_delete(&FLOWS, &segment->name);
+}
+
+// The whole name, for those who are told.
+INLINE const struct name *whole(struct segment *segment) {
+    struct name *name = &segment->name;
+    if (segment->is_short) {
+        struct short_name *from = &segment->short_name;
+        __builtin_memset(name, 0, sizeof(*name));
+        name->sender[0] = from->ends;
+        name->receiver[0] = from->ends >> 32;
+        name->ports[0] = from->where;
+        name->ports[1] = from->where >> 16;
+        name->device = from->where >> 32 & ((1 << DEVICE_BITS) - 1);
+        name->vlan = from->where >> (32 + DEVICE_BITS);
+        name->family = IPV4;
+    }
+    return name;
+}
 
 // As the network orders them, at any place of a packet.
 #define SHORT(at) (*(u16 *)(at))
@@ -138,29 +197,32 @@ INLINE void copy_address(u32 *to, const u8 *from) {
 }
 
 // 1: its header, of a length in `at`, is before TCP; 0: something else follows; -1: it cannot be read.
-INLINE int take_ipv4(const u8 *header, u32 *source, u32 *destination, u32 *at, u32 *bytes) {
+INLINE int take_ipv4(const u8 *header, u32 arrives, struct segment *segment, u32 *at, u32 *bytes) {
     if (header[9] != TCP) return 0;
     u32 length = (header[0] & 15) * 4;
     if (header[0] >> 4 != 4 || length < 20 || SHORT(header + 6) & AS_NETWORK(0x3fff)) return -1;
     u32 all = BIG_SHORT(header + 2);
     *bytes = all >= length ? all - length : 0;
-    source[0] = WORD(header + 12);
-    destination[0] = WORD(header + 16);
+    u64 source = WORD(header + 12), destination = WORD(header + 16);
+    segment->short_name.ends = arrives ? source << 32 | destination : destination << 32 | source;
+    segment->is_short = 1;
     *at += length;
     return 1;
 }
 
 // Returns what follows the header.
-INLINE u8 take_ipv6(const u8 *header, u32 *source, u32 *destination, u32 *at, u32 *bytes) {
+INLINE u8 take_ipv6(const u8 *header, u32 arrives, struct segment *segment, u32 *at, u32 *bytes) {
+    struct name *name = &segment->name;
     *bytes = BIG_SHORT(header + 4);
-    copy_address(source, header + 8);
-    copy_address(destination, header + 24);
+    copy_address(arrives ? name->receiver : name->sender, header + 8);
+    copy_address(arrives ? name->sender : name->receiver, header + 24);
+    name->family = IPV6;
+    segment->is_short = 0;
     *at += 40;
     return header[6];
 }
 
-INLINE int take_tcp(struct __sk_buff *skb, const u8 *tcp, u32 arrives, u32 at, u32 bytes, struct segment *segment) {
-    struct name *name = &segment->name;
+INLINE int take_tcp(struct __sk_buff *skb, const u8 *tcp, u32 arrives, u32 vlan, u32 at, u32 bytes, struct segment *segment) {
     segment->header = (tcp[OFFSET] >> 4) * 4;
     if (segment->header < TCP_HEADER) return -1;
     segment->at = at;
@@ -171,9 +233,22 @@ INLINE int take_tcp(struct __sk_buff *skb, const u8 *tcp, u32 arrives, u32 at, u
     segment->acknowledged = BIG(tcp + ACKNOWLEDGED);
     segment->flags = tcp[13];
     segment->window = SHORT(tcp + WINDOW);
-    name->ports[0] = SHORT(tcp + (arrives ? 2 : 0));
-    name->ports[1] = SHORT(tcp + (arrives ? 0 : 2));
-    name->device = skb->ifindex;
+    u32 ports = WORD(tcp), device = skb->ifindex;
+    if (arrives) ports = ports << 16 | ports >> 16;
+    u64 last = (u64)vlan << DEVICE_BITS | device;
+    segment->short_name.where = last << 32 | ports;
+    struct name *name = &segment->name;
+    if (segment->is_short && device >> DEVICE_BITS) {
+        // A number that is too large for a short name.
+        whole(segment);
+        segment->is_short = 0;
+    }
+    if (!segment->is_short) {
+        name->ports[0] = ports;
+        name->ports[1] = ports >> 16;
+        name->device = device;
+        name->vlan = vlan;
+    }
     return 1;
 }
 
@@ -182,36 +257,29 @@ INLINE int take_tcp(struct __sk_buff *skb, const u8 *tcp, u32 arrives, u32 at, u
 INLINE int read(struct __sk_buff *skb, u32 arrives, struct segment *segment) {
     u32 header[10], tcp[TCP_HEADER / 4];
     u8 *begin = PLACE(data), *end = PLACE(data_end), *ip = begin + ETHERNET;
-    u32 at = 0, bytes;
+    u32 at = 0, bytes, vlan = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
     u16 protocol = skb->protocol;
-    struct name *name = &segment->name;
-    u32 *source = arrives ? name->receiver : name->sender, *destination = arrives ? name->sender : name->receiver;
-    name->vlan = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
     if (protocol == AS_NETWORK(VLAN) || protocol == AS_NETWORK(PROVIDER_VLAN)) {
         u8 tag[TAG];
         if (skb_load(skb, 0, tag, TAG, FROM_NETWORK_HEADER) || skb->vlan_present) return -1;
-        name->vlan = (tag[0] & 15) << 8 | tag[1];
+        vlan = (tag[0] & 15) << 8 | tag[1];
         protocol = *(u16 *)(tag + 2);
         at = TAG;
         if (protocol == AS_NETWORK(VLAN) || protocol == AS_NETWORK(PROVIDER_VLAN)) return -1;
     } else if (protocol == AS_NETWORK(ETHERTYPE_IPV4) && begin + USUAL_IPV4 + TCP_HEADER <= end && ip[0] == 0x45) {
-        name->family = IPV4;
-        int what = take_ipv4(ip, source, destination, &at, &bytes);
-        return what > 0 ? take_tcp(skb, begin + USUAL_IPV4, arrives, 20, bytes, segment) : what;
+        int what = take_ipv4(ip, arrives, segment, &at, &bytes);
+        return what > 0 ? take_tcp(skb, begin + USUAL_IPV4, arrives, vlan, 20, bytes, segment) : what;
     } else if (protocol == AS_NETWORK(ETHERTYPE_IPV6) && begin + USUAL_IPV6 + TCP_HEADER <= end && ip[0] >> 4 == 6 && ip[6] == TCP) {
-        name->family = IPV6;
-        take_ipv6(ip, source, destination, &at, &bytes);
-        return take_tcp(skb, begin + USUAL_IPV6, arrives, 40, bytes, segment);
+        take_ipv6(ip, arrives, segment, &at, &bytes);
+        return take_tcp(skb, begin + USUAL_IPV6, arrives, vlan, 40, bytes, segment);
     }
     if (protocol == AS_NETWORK(ETHERTYPE_IPV4)) {
         if (skb_load(skb, at, header, 20, FROM_NETWORK_HEADER)) return -1;
-        name->family = IPV4;
-        int what = take_ipv4((u8 *)header, source, destination, &at, &bytes);
+        int what = take_ipv4((u8 *)header, arrives, segment, &at, &bytes);
         if (what <= 0) return what;
     } else if (protocol == AS_NETWORK(ETHERTYPE_IPV6)) {
         if (skb_load(skb, at, header, 40, FROM_NETWORK_HEADER) || *(u8 *)header >> 4 != 6) return -1;
-        name->family = IPV6;
-        u8 next = take_ipv6((u8 *)header, source, destination, &at, &bytes);
+        u8 next = take_ipv6((u8 *)header, arrives, segment, &at, &bytes);
         for (int i = 0; i < MOST_EXTENSIONS; i++) { // hop-by-hop, routing, destination options
             if (next != 0 && next != 43 && next != 60) break;
             u8 extension[2];
@@ -228,7 +296,7 @@ INLINE int read(struct __sk_buff *skb, u32 arrives, struct segment *segment) {
         return 0;
     }
     if (skb_load(skb, at, tcp, TCP_HEADER, FROM_NETWORK_HEADER)) return -1;
-    return take_tcp(skb, (u8 *)tcp, arrives, at, bytes, segment);
+    return take_tcp(skb, (u8 *)tcp, arrives, vlan, at, bytes, segment);
 }
 
 // Of the SYN whose options are in these bytes of the packet. A function that the kernel looks through once, by itself: within
@@ -260,9 +328,9 @@ __attribute__((noinline)) u32 options(struct __sk_buff *skb, u32 at, u32 over) {
 }
 
 INLINE u32 segment_size(const struct flow *flow) {
-    u32 mss = flow->sender.mss, other = flow->receiver.mss;
+    u32 mss = flow->sender.end.mss, other = flow->receiver.end.mss;
     if (!mss || (other && other < mss)) mss = other;
-    u8 both = flow->sender.has & flow->receiver.has;
+    u8 both = flow->sender.end.has & flow->receiver.end.has;
     if (both & HAS_TIMESTAMPS && mss > OF_TIMESTAMPS) mss -= OF_TIMESTAMPS;
     return mss ? mss : 1;
 }
@@ -270,7 +338,7 @@ INLINE u32 segment_size(const struct flow *flow) {
 // The window in bytes is at most this, rounded up to what its field can state: 0 would stop the sender. Ports are Ethernet devices: the network header is after one of theirs.
 INLINE void lower(struct __sk_buff *skb, const struct segment *segment, const struct flow *flow, u32 most) {
     u8 scale = 0;
-    if (!(segment->flags & SYN) && flow->sender.has & flow->receiver.has & HAS_SCALE) scale = flow->receiver.scale;
+    if (!(segment->flags & SYN) && flow->sender.end.has & flow->receiver.end.has & HAS_SCALE) scale = flow->receiver.end.scale;
     u32 steps = most >> (scale & 15);
     most = steps + ((steps << (scale & 15)) < most);
     if (most > HIGHEST_WINDOW) most = HIGHEST_WINDOW;
@@ -313,8 +381,8 @@ INLINE void offer(u32 arrives, const struct segment *segment, struct flow *flow,
     flow->number = __sync_fetch_and_add(number, 1);
     flow->window = 0;
     flow->begin = flow->came = flow->acked = begin;
-    flow->sender = arrives ? other : end;
-    flow->receiver = arrives ? end : other;
+    flow->sender.end = arrives ? other : end;
+    flow->receiver.end = arrives ? end : other;
     flow->replied = arrives ? segment->sequence + 1 : segment->acknowledged;
     flow->offered.has = 0;
     tell(BEGINS, &segment->name, flow);
@@ -327,7 +395,7 @@ INLINE void begin(struct __sk_buff *skb, u32 arrives, const struct segment *segm
     struct end end = stated.end;
     // What is signed covers the window (RFC 2385, RFC 5925): it passes as it is, and makes no flow.
     if (end.has & HAS_SIGNATURE) return;
-    if (flow && !flow->has_ended && flow->sender.has && flow->receiver.has) {
+    if (flow && !has_ended(flow) && is_established(flow)) {
         offer(arrives, segment, flow, end);
         return;
     }
@@ -336,9 +404,9 @@ INLINE void begin(struct __sk_buff *skb, u32 arrives, const struct segment *segm
     int knows_begin = !arrives || segment->flags & ACK;
     int answers = segment->flags & ACK;
     // A SYN that is sent again begins where it did; one of a receiver does not tell where that is.
-    if (flow && !answers && (flow->has_ended || (!arrives && flow->sender.has && flow->begin != begin))) {
+    if (flow && !answers && (has_ended(flow) || (!arrives && flow->sender.end.has & HAS_SYN && flow->begin != begin))) {
         tell(REPLACED, &segment->name, flow);
-        map_delete(&FLOWS, &segment->name);
+        take_out(segment);
         flow = 0;
     }
     u32 replied = arrives ? segment->sequence + 1 : segment->acknowledged;
@@ -346,29 +414,29 @@ INLINE void begin(struct __sk_buff *skb, u32 arrives, const struct segment *segm
         u32 *number = map_lookup(&NUMBER, &zero);
         if (!number) return;
         new.number = __sync_fetch_and_add(number, 1);
-        if (arrives) new.receiver = end;
-        else new.sender = end;
+        if (arrives) new.receiver = stated;
+        else new.sender = stated;
         if (knows_begin) new.begin = new.came = new.acked = begin;
         new.replied = replied;
-        if (map_update(&FLOWS, &segment->name, &new, NO_EXIST)) {
+        if (add(segment, &new)) {
             count(NO_ROOM);
             return;
         }
         tell(BEGINS, &segment->name, &new);
         return;
     }
-    if (arrives) flow->receiver = end;
-    else flow->sender = end;
+    if (arrives) flow->receiver = stated;
+    else flow->sender.bits = stated.bits | (flow->sender.bits & ENDED.bits);
     flow->last = new.last;
     if (arrives || answers) flow->replied = replied;
     if (knows_begin && flow->begin != begin) flow->begin = flow->came = flow->acked = begin;
-    if (flow->sender.has && flow->receiver.has && answers) tell(ESTABLISHED, &segment->name, flow);
+    if (is_established(flow) && answers) tell(ESTABLISHED, &segment->name, flow);
 }
 
 // A FIN or RST is of this connection by its numbers: of what may be under way, or of the SYN that it refuses.
 INLINE int is_its_own(u32 arrives, const struct segment *segment, const struct flow *flow) {
     if (!arrives) return segment->sequence - flow->acked <= flow->came - flow->acked + LARGEST_STEP;
-    if (flow->receiver.has) return segment->sequence - flow->replied + LARGEST_STEP <= 2 * LARGEST_STEP;
+    if (flow->receiver.end.has) return segment->sequence - flow->replied + LARGEST_STEP <= 2 * LARGEST_STEP;
     return segment->flags & ACK && segment->acknowledged == flow->begin;
 }
 
@@ -399,10 +467,11 @@ INLINE int look(struct __sk_buff *skb, u32 arrives) {
     int what = read(skb, arrives, &segment);
     if (what < 0) count(UNREAD);
     if (what <= 0) return NEXT;
-    struct flow *flow = map_lookup(&FLOWS, &segment.name);
+    struct flow *flow = find(&segment);
     if (segment.flags & SYN && !(segment.flags & RST)) {
+        whole(&segment);
         begin(skb, arrives, &segment, flow);
-        flow = map_lookup(&FLOWS, &segment.name);
+        flow = find(&segment);
     }
     if (arrives) count(ACKS);
     if (!flow) {
@@ -413,14 +482,14 @@ INLINE int look(struct __sk_buff *skb, u32 arrives) {
     flow->last = now;
     if (segment.flags & RST) {
         if (!is_its_own(arrives, &segment, flow)) return NEXT;
-        if (!__sync_lock_test_and_set(&flow->has_ended, 1)) tell(RESET, &segment.name, flow);
+        if (ends(flow)) tell(RESET, whole(&segment), flow);
         return NEXT;
     }
     if (!arrives) {
         u32 after = segment.sequence + segment.payload + !!(segment.flags & (SYN | FIN));
         follow(after, &flow->came, &flow->stray);
         if (segment.flags & ACK) begins_anew(segment.acknowledged, &flow->replied, &flow->reply_stray);
-        if (segment.flags & FIN && is_its_own(0, &segment, flow) && !__sync_lock_test_and_set(&flow->has_ended, 1)) tell(FINISHED, &segment.name, flow);
+        if (segment.flags & FIN && is_its_own(0, &segment, flow) && ends(flow)) tell(FINISHED, whole(&segment), flow);
         return NEXT;
     }
     if (segment.flags & ACK && (begins_anew(segment.acknowledged, &flow->came, &flow->stray)
@@ -457,9 +526,10 @@ SEC("classifier")
 int decide(struct __sk_buff *skb) {
     struct decision *decision = (struct decision *)PLACE(data);
     if ((u8 *)(decision + 1) > PLACE(data_end)) return NEXT;
-    struct name name;
-    __builtin_memcpy(&name, &decision->name, sizeof(name));
-    struct flow *flow = map_lookup(&FLOWS, &name);
+    struct segment segment = { .is_short = decision->is_short };
+    __builtin_memcpy(&segment.name, &decision->name, sizeof(segment.name));
+    __builtin_memcpy(&segment.short_name, &decision->name, sizeof(segment.short_name));
+    struct flow *flow = find(&segment);
     if (!flow || flow->number != decision->number) return NEXT;
     flow->window = decision->window;
     return 0;

@@ -20,12 +20,17 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/windows.o");
 
 /// As in `bpf/windows.c`.
 const NAME: usize = 44;
-const FLOW: usize = 64;
+const SHORT_NAME: usize = 16;
+const DEVICE_BITS: u32 = 20;
+const FLOW: usize = 56;
 const DECIDE: &str = "decide";
 const AFTER_ETHERNET: usize = 16;
-const DECISION: usize = AFTER_ETHERNET + NAME + 8;
+const DECISION: usize = AFTER_ETHERNET + NAME + 12;
+const HAS_SYN: u8 = 1;
 const HAS_SCALE: u8 = 2;
 const HAS_TIMESTAMPS: u8 = 4;
+const HAS_ENDED: u8 = 32;
+const IPV4: u8 = 4;
 const IPV6: u8 = 6;
 /// Bytes around a segment of TCP.
 const ETHERNET_HEADER: u64 = 14;
@@ -36,6 +41,7 @@ const TCP_HEADER: u64 = 20;
 const TIMESTAMPS: u64 = 12;
 
 type Name = [u8; NAME];
+type ShortName = [u8; SHORT_NAME];
 type Row = [u8; FLOW];
 
 /// Which of the two programs: what a port sends, or what comes in by it.
@@ -139,6 +145,35 @@ impl Flow {
         u32::from_ne_bytes(std::array::from_fn(|i| self.name[36 + i]))
     }
 
+    fn vlan(&self) -> u16 {
+        u16::from_ne_bytes([self.name[40], self.name[41]])
+    }
+
+    /// Its name in the table of short ones; none: it is not there.
+    fn short_name(&self) -> Option<ShortName> {
+        (self.name[42] == IPV4 && self.device() >> DEVICE_BITS == 0).then(|| {
+            let mut short = [0; SHORT_NAME];
+            short[..4].copy_from_slice(&self.name[..4]);
+            short[4..8].copy_from_slice(&self.name[16..20]);
+            short[8..12].copy_from_slice(&self.name[32..36]);
+            let place = self.device() | u32::from(self.vlan()) << DEVICE_BITS;
+            short[12..].copy_from_slice(&place.to_ne_bytes());
+            short
+        })
+    }
+
+    fn of_short(short: &ShortName, row: Row) -> Self {
+        let mut name = [0; NAME];
+        name[..4].copy_from_slice(&short[..4]);
+        name[16..20].copy_from_slice(&short[4..8]);
+        name[32..36].copy_from_slice(&short[8..12]);
+        let place = u32::from_ne_bytes(std::array::from_fn(|i| short[12 + i]));
+        name[36..40].copy_from_slice(&(place & ((1 << DEVICE_BITS) - 1)).to_ne_bytes());
+        name[40..42].copy_from_slice(&((place >> DEVICE_BITS) as u16).to_ne_bytes());
+        name[42] = IPV4;
+        Self { name, row }
+    }
+
     /// When a packet of it passed last.
     pub fn last(&self) -> Time {
         Time::from_nanos(u64::from_ne_bytes(std::array::from_fn(|i| self.row[i])))
@@ -146,12 +181,12 @@ impl Flow {
 
     /// Its FIN or a RST has passed.
     pub fn has_ended(&self) -> bool {
-        self.u32_at(48) != 0
+        self.row[35] & HAS_ENDED != 0
     }
 
     /// Both ends have stated their scale and segments.
     pub fn is_established(&self) -> bool {
-        self.row[35] != 0 && self.row[39] != 0
+        self.row[35] & self.row[39] & HAS_SYN != 0
     }
 
     /// Addresses and ports of its sender and receiver.
@@ -176,7 +211,7 @@ impl Flow {
         let scale = if both & HAS_SCALE > 0 { 1 << self.row[38] } else { 1 };
         let mss = mss.saturating_sub(options).max(1);
         let ip = if self.name[42] == IPV6 { IPV6_HEADER } else { IPV4_HEADER };
-        let vlan = if self.name[40..42] == [0, 0] { 0 } else { VLAN_TAG };
+        let vlan = if self.vlan() == 0 { 0 } else { VLAN_TAG };
         let frame = mss + options + TCP_HEADER + ip + vlan + ETHERNET_HEADER;
         let flow = self.id();
         Segment { flow, syn: false, fin: false, rst: false, offset, window: u64::MAX, mss, frame, scale }
@@ -197,6 +232,7 @@ impl Flow {
 pub struct Windows {
     kernel: Ebpf,
     settings: Array<MapData, [u32; 4]>,
+    short_flows: HashMap<MapData, ShortName, Row>,
     flows: HashMap<MapData, Name, Row>,
     counts: PerCpuArray<MapData, u64>,
     events: RingBuf<MapData>,
@@ -211,13 +247,14 @@ impl Windows {
     pub fn load() -> Result<Self, NoProgram> {
         let mut kernel = load(OBJECT)?;
         let settings = Array::try_from(map(&mut kernel, "SETTINGS")?).map_err(refused)?;
+        let short_flows = HashMap::try_from(map(&mut kernel, "SHORT_FLOWS")?).map_err(refused)?;
         let flows = HashMap::try_from(map(&mut kernel, "FLOWS")?).map_err(refused)?;
         let counts = PerCpuArray::try_from(map(&mut kernel, "COUNT")?).map_err(refused)?;
         let events = RingBuf::try_from(map(&mut kernel, "EVENTS")?).map_err(refused)?;
         for name in [Direction::Departs.program(), Direction::Arrives.program(), DECIDE] {
             program::<SchedClassifier>(&mut kernel, name)?.load().map_err(refused)?;
         }
-        Ok(Self { kernel, settings, flows, counts, events, links: Vec::new() })
+        Ok(Self { kernel, settings, short_flows, flows, counts, events, links: Vec::new() })
     }
 
     /// Follows the flows whose data depart by `interface`. Other programs there stay, and run after these.
@@ -280,9 +317,14 @@ impl Windows {
     pub fn set(&mut self, flow: &Flow, window: u64) -> Result<(), NoProgram> {
         let window = u32::try_from(window).unwrap_or(u32::MAX).max(1);
         let mut decision = [0; DECISION];
-        decision[AFTER_ETHERNET..][..NAME].copy_from_slice(&flow.name);
+        let short = flow.short_name();
+        match &short {
+            Some(short) => decision[AFTER_ETHERNET..][..SHORT_NAME].copy_from_slice(short),
+            None => decision[AFTER_ETHERNET..][..NAME].copy_from_slice(&flow.name),
+        }
         decision[AFTER_ETHERNET + NAME..][..4].copy_from_slice(&flow.id().0.to_ne_bytes());
-        decision[AFTER_ETHERNET + NAME + 4..].copy_from_slice(&window.to_ne_bytes());
+        decision[AFTER_ETHERNET + NAME + 4..][..4].copy_from_slice(&window.to_ne_bytes());
+        decision[AFTER_ETHERNET + NAME + 8..].copy_from_slice(&u32::from(short.is_some()).to_ne_bytes());
         let program: &mut SchedClassifier = program(&mut self.kernel, DECIDE)?;
         let options = TestRunOptions { data_in: Some(&decision), ..TestRunOptions::new() };
         program.test_run(options).map_err(refused).map(drop)
@@ -291,8 +333,15 @@ impl Windows {
     /// The flow has ended.
     pub fn forget(&mut self, flow: &Flow) {
         // Another may have the same name by now.
-        if self.flows.get(&flow.name, 0).is_ok_and(|row| Flow { name: flow.name, row }.id() == flow.id()) {
-            let _ = self.flows.remove(&flow.name);
+        let is_it = |row: Row| Flow { name: flow.name, row }.id() == flow.id();
+        match flow.short_name() {
+            Some(short) if self.short_flows.get(&short, 0).is_ok_and(is_it) => {
+                let _ = self.short_flows.remove(&short);
+            }
+            None if self.flows.get(&flow.name, 0).is_ok_and(is_it) => {
+                let _ = self.flows.remove(&flow.name);
+            }
+            _ => {}
         }
     }
 
@@ -302,8 +351,9 @@ impl Windows {
     /// Why the kernel does not tell.
     pub fn flows(&self) -> Result<Vec<Flow>, NoProgram> {
         // What ends meanwhile is left out.
-        let flows = self.flows.iter().filter_map(Result::ok);
-        Ok(flows.map(|(name, row)| Flow { name, row }).collect())
+        let short = self.short_flows.iter().filter_map(Result::ok);
+        let flows = self.flows.iter().filter_map(Result::ok).map(|(name, row)| Flow { name, row });
+        Ok(short.map(|(name, row)| Flow::of_short(&name, row)).chain(flows).collect())
     }
 
     /// What the programs reported; none: nothing more.
