@@ -346,9 +346,9 @@ impl Machine {
         for port in &mut self.ports {
             let interface = &port.interface;
             match nix::net::if_::if_nametoindex(interface.as_str()) {
-                Ok(device) if device == port.device => {}
+                Ok(device) if device == port.device && self.windows.is_at(device) != Ok(false) => {}
                 Ok(device) => {
-                    // It was made anew, and has lost its programs.
+                    // It was made anew, and has lost its programs, or somebody removed one.
                     self.windows.leave(interface);
                     match self.windows.follow(interface) {
                         Ok(()) => port.device = device,
