@@ -9,6 +9,7 @@ mod hosts;
 #[path = "../machine/mod.rs"]
 mod machine;
 mod messages;
+mod mptcp;
 mod programs;
 mod relay;
 mod routes;

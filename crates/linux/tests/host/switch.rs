@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,25 +19,30 @@ use bandmaster_linux::netns::{Netns, set_parameter};
 use bandmaster_linux::switch::{self, Restored, Status};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use socket2::SockRef;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::hosts::run;
 use super::machine::{in_time, no_lab, skip, timely};
 
 /// The environment variable with the words of a child.
 const COMMAND: &str = "BANDMASTER_SWITCH_TEST";
-const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+/// Second number of the addresses of a network; the receiver's is 10.NET.0.1.
+const NET: u8 = 79;
 const PORT: u16 = 7200;
 /// How long a test waits for what is bound to come.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a state may take to come: silent flows sleep after 1.4 s at most, all else takes less.
 const SETTLES: Duration = Duration::from_secs(3);
+/// Within this the other subflow of a connection of MPTCP has joined.
+const JOINS: Duration = Duration::from_millis(300);
 /// Namespaces that the senders are in.
 const HOSTS: usize = 4;
-/// What windows may come to with 64 KiB at 40 Mbit/s: C x RTT and 0.8 of the buffer.
-const BUDGET: u64 = 1_000 + 52_428;
+/// A small port, and what windows may come to there: C x RTT and 0.8 of the buffer.
+pub(super) const MBITS: u64 = 40;
+pub(super) const BUFFER: u64 = 64 << 10;
+pub(super) const BUDGET: u64 = 1_000 + 52_428;
 /// Payload of a full segment, and what it is on the link.
-const SEGMENT: f64 = 1448.0 / 1514.0;
+pub(super) const SEGMENT: f64 = 1448.0 / 1514.0;
 
 #[test]
 fn child() {
@@ -46,15 +51,29 @@ fn child() {
 }
 
 /// Senders, a router and a receiver.
-struct Rack {
-    senders: Vec<Netns>,
-    router: Netns,
-    receiver: Netns,
-    folder: PathBuf,
+pub(super) struct Rack {
+    net: u8,
+    pub(super) senders: Vec<Netns>,
+    pub(super) router: Netns,
+    pub(super) receiver: Netns,
+    pub(super) folder: PathBuf,
 }
 
 /// A daemon; killed when it is dropped.
-struct Daemon(Child);
+pub(super) struct Daemon(pub(super) Child);
+
+/// A count of the TCP of these namespaces.
+pub(super) fn counted(nodes: &[Netns], name: &str) -> u64 {
+    let of = |node: &Netns| {
+        let told = run(&format!("ip netns exec {} nstat -asz {name}", node.name()));
+        let mut words = told.split_whitespace().skip_while(|word| *word != name);
+        words.nth(1).expect("a count").parse::<u64>().expect("a number")
+    };
+    nodes.iter().map(of).sum()
+}
+
+/// Retransmission timeouts.
+pub(super) const TIMEOUTS: &str = "TcpExtTCPTimeouts";
 
 impl Drop for Daemon {
     fn drop(&mut self) {
@@ -66,7 +85,7 @@ impl Drop for Daemon {
 impl Rack {
     /// The router's port to the receiver sends `mbits` and holds `buffer` bytes. None, with the reason on stderr, where it
     /// cannot be made.
-    fn new(test: &str, mbits: u64, buffer: u64) -> Option<Self> {
+    pub(super) fn new(test: &str, mbits: u64, buffer: u64) -> Option<Self> {
         if let Some(why) = no_lab() {
             skip(test, why);
             return None;
@@ -75,49 +94,75 @@ impl Rack {
         let number = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let make = |node: &str| Netns::create(&format!("bmswitch-{number}-{node}")).expect("a namespace");
         let senders: Vec<Netns> = (0..HOSTS).map(|host| make(&format!("s{host}"))).collect();
-        let (router, receiver) = (make("r"), make("d"));
+        Some(Self::wire(NET, senders, make("r"), make("d"), mbits, buffer))
+    }
+
+    /// The same senders and receiver with another router, at addresses of their own.
+    pub(super) fn second(&self, mbits: u64, buffer: u64) -> Self {
+        let again = |node: &Netns| Netns::open(node.name()).expect("a namespace");
+        let router = Netns::create(&format!("{}2", self.router.name())).expect("a namespace");
+        let senders = self.senders.iter().map(again).collect();
+        Self::wire(self.net - 1, senders, router, again(&self.receiver), mbits, buffer)
+    }
+
+    fn wire(net: u8, senders: Vec<Netns>, router: Netns, receiver: Netns, mbits: u64, buffer: u64) -> Self {
         let folder = std::env::temp_dir().join(format!("bandmaster-{}", router.name()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("made");
-        let rack = Self { senders, router, receiver, folder };
+        let rack = Self { net, senders, router, receiver, folder };
         rack.router.enter(|| set_parameter("net.ipv4.ip_forward", "1")).expect("set");
-        for (net, node) in std::iter::once(&rack.receiver).chain(&rack.senders).enumerate() {
-            let (node, router) = (node.name(), rack.router.name());
-            run(&format!("ip link add cable netns {node} type veth peer name to{net} netns {router}"));
-            run(&format!("ip -n {router} address add 10.79.{net}.254/24 dev to{net}"));
-            run(&format!("ip -n {router} link set to{net} up"));
-            run(&format!("ip -n {node} address add 10.79.{net}.1/24 dev cable"));
-            run(&format!("ip -n {node} link set cable up"));
-            run(&format!("ip -n {node} route add default via 10.79.{net}.254"));
-            // Packets, not the giants that segmentation offload makes of them.
-            for (node, device) in [(node, "cable"), (router, &*format!("to{net}"))] {
-                run(&format!("ip netns exec {node} ethtool -K {device} tso off gso off gro off"));
-            }
+        for (number, node) in std::iter::once(&rack.receiver).chain(&rack.senders).enumerate() {
+            rack.cable(number, node);
         }
-        let router = rack.router.name();
-        run(&format!("tc -n {router} qdisc add dev to0 root handle 1: htb default 10"));
-        run(&format!(
-            "tc -n {router} class add dev to0 parent 1: classid 1:10 htb rate {mbits}mbit burst 3200 cburst 3200 quantum 1514"
-        ));
-        run(&format!("tc -n {router} qdisc add dev to0 parent 1:10 handle 10: bfifo limit {buffer}"));
+        rack.shape(mbits, buffer);
         let file = format!(
             "version = 1\nscheme = \"qcbf\"\nstate-directory = \"{}\"\n[role]\nbuffer = \"{buffer}B\"\nrtt = \"200us\"\n\
              ageing = \"600ms\"\n[[ports]]\ninterface = \"to0\"\nrate = \"{mbits}mbit\"\n",
             rack.state().display()
         );
         fs::write(rack.file(), file).expect("written");
-        Some(rack)
+        rack
     }
 
-    fn file(&self) -> PathBuf {
+    /// Gives the port to the receiver its rate and buffer.
+    pub(super) fn shape(&self, mbits: u64, buffer: u64) {
+        let router = self.router.name();
+        run(&format!("tc -n {router} qdisc add dev to0 root handle 1: htb default 10"));
+        run(&format!(
+            "tc -n {router} class add dev to0 parent 1: classid 1:10 htb rate {mbits}mbit burst 3200 cburst 3200 quantum 1514"
+        ));
+        run(&format!("tc -n {router} qdisc add dev to0 parent 1:10 handle 10: bfifo limit {buffer}"));
+    }
+
+    /// Connects a node to the router: the receiver is 0.
+    pub(super) fn cable(&self, number: usize, node: &Netns) {
+        let (node, router, net) = (node.name(), self.router.name(), self.net);
+        run(&format!("ip link add cable{net} netns {node} type veth peer name to{number} netns {router}"));
+        run(&format!("ip -n {router} address add 10.{net}.{number}.254/24 dev to{number}"));
+        run(&format!("ip -n {router} link set to{number} up"));
+        run(&format!("ip -n {node} address add 10.{net}.{number}.1/24 dev cable{net}"));
+        run(&format!("ip -n {node} link set cable{net} up"));
+        run(&format!("ip -n {node} route add 10.{net}.0.0/16 via 10.{net}.{number}.254"));
+        // Packets, not the giants that segmentation offload makes of them.
+        for (node, device) in [(node, format!("cable{net}")), (router, format!("to{number}"))] {
+            run(&format!("ip netns exec {node} ethtool -K {device} tso off gso off gro off"));
+        }
+    }
+
+    /// The receiver's.
+    pub(super) fn address(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, self.net, 0, 1)
+    }
+
+    pub(super) fn file(&self) -> PathBuf {
         self.folder.join("switch.toml")
     }
 
-    fn state(&self) -> PathBuf {
+    pub(super) fn state(&self) -> PathBuf {
         self.folder.join("state")
     }
 
-    fn spawn(&self) -> Daemon {
+    pub(super) fn spawn(&self) -> Daemon {
         self.spawn_by(&["env"])
     }
 
@@ -138,14 +183,14 @@ impl Rack {
     }
 
     /// A switch that answers.
-    fn start(&self) -> Daemon {
+    pub(super) fn start(&self) -> Daemon {
         let daemon = self.spawn();
         self.until("the switch answers", |status| !status.ports.is_empty());
         daemon
     }
 
     /// Waits until what is bound to come has come.
-    fn until(&self, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+    pub(super) fn until(&self, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
         let begin = Instant::now();
         loop {
             let status = switch::status(&self.state());
@@ -161,58 +206,51 @@ impl Rack {
     }
 
     /// So many connections, their senders' ends and the receiver's.
-    fn connections(&self, many: usize) -> Vec<(TcpStream, TcpStream)> {
-        let listener = self
-            .receiver
-            .enter(|| Ok(TcpListener::bind((RECEIVER, PORT)).expect("a port")))
-            .expect("entered");
-        let connect = |number: usize| {
-            let node = &self.senders[number % HOSTS];
-            let here =
-                node.enter(|| Ok(TcpStream::connect((RECEIVER, PORT)).expect("connected"))).expect("entered");
-            (here, listener.accept().expect("accepted").0)
+    pub(super) fn connections(&self, many: usize) -> Vec<(TcpStream, TcpStream)> {
+        self.connections_of(Protocol::TCP, many)
+    }
+
+    fn connections_of(&self, protocol: Protocol, many: usize) -> Vec<(TcpStream, TcpStream)> {
+        let address: SocketAddr = (self.address(), PORT).into();
+        let socket = |node: &Netns| {
+            let make = || Ok(Socket::new(Domain::IPV4, Type::STREAM, Some(protocol)).expect("a socket"));
+            node.enter(make).expect("entered")
         };
-        (0..many).map(connect).collect()
+        let listener = socket(&self.receiver);
+        listener.set_reuse_address(true).expect("set");
+        // Other subflows come to other addresses.
+        listener.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)).into()).expect("a port");
+        listener.listen(128).expect("it listens");
+        let connect = |number: usize| {
+            let here = socket(&self.senders[number % HOSTS]);
+            here.connect(&address.into()).expect("connected");
+            (here.into(), listener.accept().expect("accepted").0.into())
+        };
+        let ends = (0..many).map(connect).collect();
+        if protocol == Protocol::MPTCP {
+            thread::sleep(JOINS);
+        }
+        ends
     }
 
     /// `many` senders begin at once; each sends `bytes`. Payload bytes a second until the last has come.
     fn transfer(&self, many: usize, bytes: usize) -> f64 {
-        let barrier = Arc::new(Barrier::new(many + 1));
-        let mut threads = Vec::new();
-        for (mut here, mut there) in self.connections(many) {
-            let barrier = Arc::clone(&barrier);
-            threads.push(thread::spawn(move || {
-                barrier.wait();
-                here.write_all(&vec![0; bytes]).expect("sent");
-                here.shutdown(std::net::Shutdown::Write).expect("shut");
-                // Until the receiver has all.
-                let _ = here.read(&mut [0]);
-            }));
-            threads.push(thread::spawn(move || {
-                let mut buffer = vec![0; 1 << 16];
-                let mut got = 0;
-                while let Ok(more @ 1..) = there.read(&mut buffer) {
-                    got += more;
-                }
-                assert_eq!(got, bytes);
-            }));
-        }
-        barrier.wait();
-        let begin = Instant::now();
-        for thread in threads {
-            thread.join().expect("transferred");
-        }
-        (many * bytes) as f64 / begin.elapsed().as_secs_f64()
+        transfer(self.connections(many), bytes)
     }
 
-    fn dropped(&self) -> u64 {
+    /// The same with MPTCP, whose other subflows have had time to join.
+    pub(super) fn transfer_by_mptcp(&self, many: usize, bytes: usize) -> f64 {
+        transfer(self.connections_of(Protocol::MPTCP, many), bytes)
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
         let told = run(&format!("tc -n {} -s -j qdisc show dev to0", self.router.name()));
         let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
         told.as_array().expect("a list").iter().filter_map(|qdisc| qdisc["drops"].as_u64()).max().unwrap_or(0)
     }
 
     /// Windows that senders see.
-    fn windows(&self) -> Vec<u64> {
+    pub(super) fn windows(&self) -> Vec<u64> {
         let of = |node: &Netns| {
             run(&format!("ip netns exec {} ss -tinOH state established dport = :{PORT}", node.name()))
         };
@@ -222,7 +260,7 @@ impl Rack {
     }
 
     /// What the kernel has at the port: disciplines, classes, programs.
-    fn kernel(&self) -> String {
+    pub(super) fn kernel(&self) -> String {
         let router = self.router.name();
         let tc =
             run(&format!("tc -n {router} qdisc show")) + &run(&format!("tc -n {router} class show dev to0"));
@@ -231,8 +269,42 @@ impl Rack {
             self.router.enter(query).expect("entered").iter().map(ProgramInfo::id).collect::<Vec<u32>>()
         };
         let (arrives, departs) = (programs(TcAttachType::Ingress), programs(TcAttachType::Egress));
-        format!("{tc}{arrives:?} {departs:?}")
+        // In whatever order the devices were made.
+        let mut tc: Vec<&str> = tc.lines().collect();
+        tc.sort_unstable();
+        format!("{tc:#?}{arrives:?} {departs:?}")
     }
+}
+
+/// Each sender begins at once, and sends `bytes`. Payload bytes a second until the last has come.
+fn transfer(ends: Vec<(TcpStream, TcpStream)>, bytes: usize) -> f64 {
+    let many = ends.len();
+    let barrier = Arc::new(Barrier::new(many + 1));
+    let mut threads = Vec::new();
+    for (mut here, mut there) in ends {
+        let barrier = Arc::clone(&barrier);
+        threads.push(thread::spawn(move || {
+            barrier.wait();
+            here.write_all(&vec![0; bytes]).expect("sent");
+            here.shutdown(std::net::Shutdown::Write).expect("shut");
+            // Until the receiver has all.
+            let _ = here.read(&mut [0]);
+        }));
+        threads.push(thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            let mut got = 0;
+            while let Ok(more @ 1..) = there.read(&mut buffer) {
+                got += more;
+            }
+            assert_eq!(got, bytes);
+        }));
+    }
+    barrier.wait();
+    let begin = Instant::now();
+    for thread in threads {
+        thread.join().expect("transferred");
+    }
+    (many * bytes) as f64 / begin.elapsed().as_secs_f64()
 }
 
 impl Drop for Rack {
@@ -261,16 +333,19 @@ fn incast_drops_no_packet_where_plain_tcp_does() {
                 let Some(rack) = Rack::new(test, mbits, buffer) else { return Ok(()) };
                 let plain = rack.transfer(senders, bytes) / limit;
                 let plain_drops = rack.dropped();
+                let plain_timeouts = counted(&rack.senders, TIMEOUTS);
                 let daemon = rack.start();
                 let managed = rack.transfer(senders, bytes) / limit;
                 let drops = rack.dropped() - plain_drops;
+                let expired = counted(&rack.senders, TIMEOUTS) - plain_timeouts;
                 println!(
-                    "{buffer} B, {senders} senders of {bytes} B: {drops} drops, {managed:.3} of the limit; plain TCP \
-                     {plain_drops} drops, {plain:.3}"
+                    "{buffer} B, {senders} senders of {bytes} B: {drops} drops, {expired} timeouts, {managed:.3} of the limit; \
+                     plain TCP {plain_drops} drops, {plain_timeouts} timeouts, {plain:.3}"
                 );
                 let status = rack.until("the flows are gone", |status| status.ports[0].flows == 0);
                 drop(daemon);
                 timely!(drops == 0, "{drops} packets of managed flows were dropped: {status}");
+                timely!(expired == 0, "{expired} retransmission timeouts of managed flows: {status}");
                 timely!(managed > 0.95, "{managed} of the limit: {status}");
                 let overflows = senders > 4 || buffer < 512 << 10;
                 timely!(plain_drops > 0 || !overflows, "plain TCP drops nothing, so that nothing is shown");
@@ -298,7 +373,7 @@ fn settle(what: &str, state: impl Fn() -> Result<(), String>) -> Result<(), Stri
 fn shares_return_and_windows_open_when_nobody_decides() {
     let test = "shares_return_and_windows_open_when_nobody_decides";
     in_time(test, || {
-        let Some(rack) = Rack::new(test, 40, 64 << 10) else { return Ok(()) };
+        let Some(rack) = Rack::new(test, MBITS, BUFFER) else { return Ok(()) };
         let daemon = rack.start();
         let mut ends = rack.connections(12);
         let (first, mut first_end) = ends.remove(0);
@@ -351,7 +426,7 @@ fn shares_return_and_windows_open_when_nobody_decides() {
 #[test]
 fn a_killed_switch_leaves_nothing_in_the_kernel() {
     let test = "a_killed_switch_leaves_nothing_in_the_kernel";
-    let Some(rack) = Rack::new(test, 40, 64 << 10) else { return };
+    let Some(rack) = Rack::new(test, MBITS, BUFFER) else { return };
     let foreign = rack.router.enter(|| {
         let mut counts = FlowCounts::load().unwrap_or_else(|why| panic!("{why}"));
         let device = nix::net::if_::if_nametoindex("to0").expect("a device");
@@ -390,7 +465,7 @@ fn a_killed_switch_leaves_nothing_in_the_kernel() {
 #[test]
 fn a_switch_needs_two_capabilities() {
     let test = "a_switch_needs_two_capabilities";
-    let Some(rack) = Rack::new(test, 40, 64 << 10) else { return };
+    let Some(rack) = Rack::new(test, MBITS, BUFFER) else { return };
     if Command::new("setpriv").arg("--version").output().is_err() {
         skip(test, "no setpriv (package util-linux)");
         return;
@@ -430,7 +505,7 @@ fn a_switch_needs_two_capabilities() {
 #[test]
 fn a_device_made_anew_has_no_flows() {
     let test = "a_device_made_anew_has_no_flows";
-    let Some(rack) = Rack::new(test, 40, 64 << 10) else { return };
+    let Some(rack) = Rack::new(test, MBITS, BUFFER) else { return };
     let _daemon = rack.start();
     let _ends = rack.connections(4);
     rack.until("flows are known", |status| status.ports[0].flows == 4);
@@ -439,7 +514,7 @@ fn a_device_made_anew_has_no_flows() {
     rack.until("a fault says so", |status| {
         status.faults.iter().any(|fault| fault.contains("no such device"))
     });
-    run(&format!("ip link add cable netns {receiver} type veth peer name to0 netns {router}"));
+    run(&format!("ip link add cable{NET} netns {receiver} type veth peer name to0 netns {router}"));
     run(&format!("ip -n {router} link set to0 up"));
     rack.until("they are forgotten", |status| status.ports[0].flows == 0);
 }
@@ -448,7 +523,7 @@ fn a_device_made_anew_has_no_flows() {
 #[test]
 fn a_queue_that_does_not_hold_the_buffer_is_refused() {
     let test = "a_queue_that_does_not_hold_the_buffer_is_refused";
-    let Some(rack) = Rack::new(test, 40, 64 << 10) else { return };
+    let Some(rack) = Rack::new(test, MBITS, BUFFER) else { return };
     let obstacles = || {
         let loaded = switch::load(&rack.file()).unwrap_or_else(|e| panic!("{e}"));
         rack.router.enter(|| Ok(switch::plan(&loaded).obstacles.join("\n"))).expect("entered")
