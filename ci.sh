@@ -12,7 +12,7 @@ exec </dev/null
 
 COMPLETE=(fmt words clippy bpf test doc wasm pcap flent report site python msrv deny advisories readme)
 QUICK=(fmt words clippy test)
-LONG=(fuzz claims classes soak faults agents whatif pythons installs bench)
+LONG=(fuzz claims classes soak faults agents switches whatif pythons installs bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
 MDBOOK=0.5.4
@@ -283,6 +283,13 @@ check_agents() {
     install_network_tools
     BANDMASTER_SOAK=900 run_tests -p bandmaster-linux --test host -- --exact --nocapture \
         soak::whatever_goes_wrong_all_is_right_again_in_time
+}
+
+# A quarter of an hour of a switch with QCBF and one with FBQM, the same. MPTCP by two routers, and what a segment takes.
+check_switches() {
+    install_network_tools
+    BANDMASTER_SOAK=900 run_tests -p bandmaster-linux --test host -- --nocapture wear:: &&
+        BANDMASTER_FUZZ=1000000 run_tests -p bandmaster-linux --test host -- --nocapture --test-threads=1 mptcp:: windows::
 }
 
 check_bench() {

@@ -347,15 +347,16 @@ fn child() {
 }
 
 /// Senders, a router with ports `to0`, `to1` and so on, and receivers behind each: 10.81.PORT.1.
-struct Rack {
+pub(super) struct Rack {
     sender: Netns,
-    router: Netns,
+    pub(super) router: Netns,
     receiver: Netns,
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
+    mtu: u32,
 }
 
 /// A daemon; killed when it is dropped.
-struct Daemon(Child);
+pub(super) struct Daemon(pub(super) Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
@@ -366,7 +367,7 @@ impl Drop for Daemon {
 
 impl Rack {
     /// None, with the reason on stderr, where it cannot be made. Packets have `mtu` bytes.
-    fn new(test: &str, ports: usize, mtu: u32) -> Option<Self> {
+    pub(super) fn new(test: &str, ports: usize, mtu: u32) -> Option<Self> {
         if let Some(why) = no_lab() {
             skip(test, why);
             return None;
@@ -378,7 +379,7 @@ impl Rack {
         let folder = std::env::temp_dir().join(format!("bandmaster-{}", router.name()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("made");
-        let rack = Self { sender, router, receiver, folder };
+        let rack = Self { sender, router, receiver, folder, mtu };
         for node in [&rack.sender, &rack.router, &rack.receiver] {
             let set = || {
                 set_parameter("net.ipv4.ip_forward", "1")?;
@@ -388,25 +389,33 @@ impl Rack {
             };
             node.enter(set).expect("set");
         }
-        let (s, r, d) = (rack.sender.name(), rack.router.name(), rack.receiver.name());
-        let cables =
-            (0..ports).map(|port| (d, format!("in{port}"), format!("to{port}"), format!("10.81.{port}")));
-        for (node, here, there, net) in
-            cables.chain([(s, "cable".to_owned(), "from".to_owned(), "10.80.0".to_owned())])
-        {
-            run(&format!(
-                "ip link add {here} netns {node} mtu {mtu} type veth peer name {there} netns {r} mtu {mtu}"
-            ));
-            for (node, device, host) in [(node, &here, 1), (r, &there, 254)] {
-                run(&format!("ip -n {node} address add {net}.{host}/24 dev {device}"));
-                run(&format!("ip -n {node} link set {device} up"));
-                // Packets, not the giants that segmentation offload makes of them.
-                run(&format!("ip netns exec {node} ethtool -K {device} tso off gso off gro off"));
-            }
+        for port in 0..ports {
+            rack.cable(&rack.receiver, &format!("in{port}"), &format!("to{port}"), &format!("10.81.{port}"));
         }
-        run(&format!("ip -n {s} route add 10.81.0.0/16 via 10.80.0.254"));
-        run(&format!("ip -n {d} route add 10.80.0.0/24 via 10.81.0.254"));
+        rack.cable(&rack.sender, "cable", "from", "10.80.0");
+        run(&format!("ip -n {} route add 10.81.0.0/16 via 10.80.0.254", rack.sender.name()));
+        run(&format!("ip -n {} route add 10.80.0.0/24 via 10.81.0.254", rack.receiver.name()));
         Some(rack)
+    }
+
+    /// Connects a device of a node to one of the router.
+    fn cable(&self, node: &Netns, here: &str, there: &str, net: &str) {
+        let (node, router, mtu) = (node.name(), self.router.name(), self.mtu);
+        run(&format!(
+            "ip link add {here} netns {node} mtu {mtu} type veth peer name {there} netns {router} mtu {mtu}"
+        ));
+        for (node, device, host) in [(node, here, 1), (router, there, 254)] {
+            run(&format!("ip -n {node} address add {net}.{host}/24 dev {device}"));
+            run(&format!("ip -n {node} link set {device} up"));
+            // Packets, not the giants that segmentation offload makes of them.
+            run(&format!("ip netns exec {node} ethtool -K {device} tso off gso off gro off"));
+        }
+    }
+
+    /// The first port's device again.
+    pub(super) fn reconnect(&self) {
+        self.cable(&self.receiver, "in0", "to0", "10.81.0");
+        run(&format!("ip -n {} route add 10.80.0.0/24 via 10.81.0.254", self.receiver.name()));
     }
 
     /// TCP as the paper has it: NewReno with SACK, which takes packets that three others have overtaken for lost ones.
@@ -436,12 +445,12 @@ impl Rack {
         self.folder.join("switch.toml")
     }
 
-    fn state(&self) -> PathBuf {
+    pub(super) fn state(&self) -> PathBuf {
         self.folder.join("state")
     }
 
     /// A file with FBQM at these ports.
-    fn write(&self, role: &str, ports: impl IntoIterator<Item = usize>, rate: &str) {
+    pub(super) fn write(&self, role: &str, ports: impl IntoIterator<Item = usize>, rate: &str) {
         let mut file = format!(
             "version = 1\nscheme = \"fbqm\"\nstate-directory = \"{}\"\n[role]\n{role}\n",
             self.state().display()
@@ -452,7 +461,7 @@ impl Rack {
         fs::write(self.file(), file).expect("written");
     }
 
-    fn spawn(&self, by: &[&str]) -> Daemon {
+    pub(super) fn spawn(&self, by: &[&str]) -> Daemon {
         let log =
             fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
         let own = std::env::current_exe().expect("this program");
@@ -474,7 +483,7 @@ impl Rack {
     }
 
     /// A switch that answers.
-    fn start(&self) -> Daemon {
+    pub(super) fn start(&self) -> Daemon {
         let daemon = self.spawn(&[]);
         self.until("the switch answers", |status| !status.ports.is_empty());
         daemon
@@ -496,21 +505,30 @@ impl Rack {
         }
     }
 
-    fn restore(&self) -> Result<Restored, bandmaster_linux::daemon::Error> {
+    pub(super) fn restore(&self) -> Result<Restored, bandmaster_linux::daemon::Error> {
         self.router.enter(|| Ok(restore(&self.state()))).expect("entered")
     }
 
     /// What the kernel has at the first port: disciplines, classes, programs.
-    fn kernel(&self) -> String {
+    pub(super) fn kernel(&self) -> String {
         let r = self.router.name();
         let tc = run(&format!("tc -n {r} qdisc show")) + &run(&format!("tc -n {r} class show dev to0"));
         let query = || Ok(SchedClassifier::query_tcx("to0", TcAttachType::Egress).expect("read").1);
         let programs = self.router.enter(query).expect("entered");
-        format!("{tc}{:?}", programs.iter().map(ProgramInfo::id).collect::<Vec<u32>>())
+        // In whatever order the devices were made.
+        let mut tc: Vec<&str> = tc.lines().collect();
+        tc.sort_unstable();
+        format!("{tc:#?}{:?}", programs.iter().map(ProgramInfo::id).collect::<Vec<u32>>())
     }
 
     /// Flow `flow` of a port sends from `start` until `end`; payload bytes that its receiver reads in each second.
-    fn flow(&self, port: usize, flow: u16, start: Instant, end: Instant) -> thread::JoinHandle<Vec<u64>> {
+    pub(super) fn flow(
+        &self,
+        port: usize,
+        flow: u16,
+        start: Instant,
+        end: Instant,
+    ) -> thread::JoinHandle<Vec<u64>> {
         let address = (Ipv4Addr::new(10, 81, port as u8, 1), PORT + flow);
         let listener =
             self.receiver.enter(|| Ok(TcpListener::bind(address).expect("a port"))).expect("entered");

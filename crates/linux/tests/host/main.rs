@@ -16,4 +16,5 @@ mod routes;
 mod soak;
 mod sources;
 mod switch;
+mod wear;
 mod windows;
