@@ -163,7 +163,7 @@ fn sums_of_extreme_values_stop_at_the_largest() {
     let law = Law::new(terms);
     let (flow, mss, frame) = (FlowId(0), 1448, 1538);
     let (syn, fin, rst) = (true, false, false);
-    let segment = Segment { flow, syn, fin, rst, offset: 0, window: 0, mss, frame, scale: 128 };
+    let segment = Segment { flow, syn, fin, rst, offset: 0, window: 0, mss, frame, scale: 128, paths: 1 };
     assert_eq!((law.budget(), law.field(&segment)), (u64::MAX, law.window(mss, frame)));
     let largest = Value::Rate(Rate::from_bits_per_sec(u64::MAX));
     let needs = list(&["18000000tbit", "18000000tbit"]);

@@ -711,6 +711,7 @@ impl Case {
                     mss,
                     frame: mss + 90,
                     scale: 1 << stream.below(15),
+                    paths: 1 + flow.index() as u64 % 3,
                 };
                 let held = stream.next_u64() >> (30 + stream.below(34));
                 let what = stream.below(4);

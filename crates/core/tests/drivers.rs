@@ -105,8 +105,18 @@ fn answers(program: &mut dyn WindowProgram) -> Vec<String> {
             let (mss, frame, window) = (1448, 1538, 1 << 20);
             let syn = round == 0;
             let fin = round == 39;
-            let segment =
-                Segment { flow: FlowId(flow), syn, fin, rst: false, offset, window, mss, frame, scale: 128 };
+            let segment = Segment {
+                flow: FlowId(flow),
+                syn,
+                fin,
+                rst: false,
+                offset,
+                window,
+                mss,
+                frame,
+                scale: 128,
+                paths: 1,
+            };
             let held = u64::from(flow) * 1538;
             said.push(format!("data {:?}", program.on_data(now, &segment, held)));
             said.push(format!("{:?}", program.on_ack(now, &Segment { fin: false, ..segment }, held)));

@@ -12,7 +12,7 @@ enum { TO_ANOTHER_HOST = 3 };                          // PACKET_OTHERHOST
 enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
 enum { SEQUENCE = 4, ACKNOWLEDGED = 8, OFFSET = 12, WINDOW = 14, CHECKSUM = 16, TCP_HEADER = 20 };
 enum { ETHERNET = 14, VLAN = 0x8100, PROVIDER_VLAN = 0x88a8, TAG = 4 };
-enum { END = 0, NOP = 1, MSS = 2, SCALE = 3, TIMESTAMPS = 8, MD5 = 19, AUTHENTICATION = 29, MOST_OPTIONS = 20 };
+enum { END = 0, NOP = 1, MSS = 2, SCALE = 3, TIMESTAMPS = 8, MD5 = 19, AUTHENTICATION = 29, MULTIPATH = 30, MOST_OPTIONS = 20 };
 enum { LARGEST_SCALE = 14, DEFAULT_MSS = 536, OF_TIMESTAMPS = 12, HIGHEST_WINDOW = 65535 };
 enum { PERCPU_ARRAY = 6, NO_EXIST = 1 };
 enum { LARGEST_STEP = 1 << 20 }; // of sequence numbers, from what was seen to what follows it
@@ -52,7 +52,7 @@ union packed {
     struct end end;
     u32 bits;
 };
-enum { HAS_SYN = 1, HAS_SCALE = 2, HAS_TIMESTAMPS = 4, HAS_SIGNATURE = 8, OF_THE_RECEIVER = 16, HAS_ENDED = 32 };
+enum { HAS_SYN = 1, HAS_SCALE = 2, HAS_TIMESTAMPS = 4, HAS_SIGNATURE = 8, OF_THE_RECEIVER = 16, HAS_ENDED = 32, HAS_MULTIPATH = 64 };
 
 // The same where it is short. With its row it takes 128 bytes of the kernel's memory, and no more may be: among 100,000 flows a
 // packet waits for each line of memory that it needs.
@@ -321,6 +321,8 @@ __attribute__((noinline)) u32 options(struct __sk_buff *skb, u32 at, u32 over) {
             end.end.has |= HAS_TIMESTAMPS;
         } else if (option[0] == MD5 || option[0] == AUTHENTICATION) {
             end.end.has |= HAS_SIGNATURE;
+        } else if (option[0] == MULTIPATH) {
+            end.end.has |= HAS_MULTIPATH;
         }
         at += option[1];
     }

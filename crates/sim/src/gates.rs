@@ -207,5 +207,6 @@ fn segment(packet: &Packet, profile: &Profile) -> Segment {
         mss: profile.mss,
         frame: profile.mss + u64::from(profile.overhead),
         scale: 1 << profile.window_shift,
+        paths: profile.paths,
     }
 }

@@ -11,7 +11,7 @@ pub(crate) mod rtt;
 mod scoreboard;
 pub(crate) mod sender;
 
-use bandmaster_core::scenario::TcpSettings;
+use bandmaster_core::scenario::{Multipath, ReceiveWindow, TcpSettings};
 use bandmaster_core::time::Span;
 use bandmaster_core::time::Time;
 use bandmaster_core::tuning::{Tuning, Variant};
@@ -32,6 +32,8 @@ pub(crate) struct Profile {
     pub(crate) has_schemes: bool,
     /// Subflows of multipath TCP: data segments take a whole MSS of sequence space, options in every segment.
     pub(crate) is_multipath: bool,
+    /// Subflows that share a window in acknowledgements; 1: each has its own.
+    pub(crate) paths: u64,
     /// A scheme's window field: the receiver returns it, and the sender keeps to it.
     pub(crate) echoes_window: bool,
     /// A timeout sets ssthresh as QCBF's Algorithm 1 does.
@@ -54,6 +56,7 @@ impl Profile {
             tos: dscp << 2,
             has_schemes,
             is_multipath: false,
+            paths: 1,
             echoes_window: false,
             divides_at_timeout: false,
             echoes_each: settings.congestion_control == "dctcp",
@@ -83,8 +86,10 @@ impl Profile {
     }
 
     /// The same for subflows of multipath TCP.
-    pub(crate) fn with_multipath(self) -> Self {
-        Self { overhead: self.overhead + multipath::MAPPING_OPTION, is_multipath: true, ..self }
+    pub(crate) fn with_multipath(self, multipath: &Multipath) -> Self {
+        let is_shared = multipath.receive_window == ReceiveWindow::Shared;
+        let paths = if is_shared { multipath.subflows.into() } else { 1 };
+        Self { overhead: self.overhead + multipath::MAPPING_OPTION, is_multipath: true, paths, ..self }
     }
 
     /// Bytes on a link of a segment that opens a connection.

@@ -24,6 +24,9 @@ pub struct Segment {
     pub frame: u64,
     /// Bytes that a step of its receiver's window field stands for after the handshake (RFC 7323, section 2).
     pub scale: u64,
+    /// Paths over which its window may be used: those of a connection of Multipath TCP with one window for all its subflows
+    /// (RFC 8684, section 3.3.1), else 1.
+    pub paths: u64,
 }
 
 impl Segment {

@@ -144,6 +144,8 @@ impl Connection {
             mss,
             frame: mss + u64::from(headers + overhead),
             scale,
+            // The lab's hosts have no Multipath TCP.
+            paths: 1,
         }
     }
 }

@@ -30,6 +30,9 @@ const HAS_SYN: u8 = 1;
 const HAS_SCALE: u8 = 2;
 const HAS_TIMESTAMPS: u8 = 4;
 const HAS_ENDED: u8 = 32;
+const HAS_MULTIPATH: u8 = 64;
+/// Of a connection of Multipath TCP: a switch sees the subflows by its own port only.
+const PATHS: u64 = 2;
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
 /// Bytes around a segment of TCP.
@@ -214,7 +217,9 @@ impl Flow {
         let vlan = if self.vlan() == 0 { 0 } else { VLAN_TAG };
         let frame = mss + options + TCP_HEADER + ip + vlan + ETHERNET_HEADER;
         let flow = self.id();
-        Segment { flow, syn: false, fin: false, rst: false, offset, window: u64::MAX, mss, frame, scale }
+        let paths = if both & HAS_MULTIPATH > 0 { PATHS } else { 1 };
+        let (syn, fin, rst, window) = (false, false, false, u64::MAX);
+        Segment { flow, syn, fin, rst, offset, window, mss, frame, scale, paths }
     }
 
     /// Offset after what has come of it: the lower 32 bits.

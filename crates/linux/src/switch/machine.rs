@@ -232,7 +232,7 @@ impl Machine {
         if let Some(Known { port, .. }) = self.flows.remove(&flow) {
             let Port { program, held, .. } = &mut self.ports[port];
             let (syn, fin, window, mss, frame, scale) = (false, false, 0, 1, 1, 1);
-            let rst = Segment { flow, syn, fin, rst: true, offset: 0, window, mss, frame, scale };
+            let rst = Segment { flow, syn, fin, rst: true, offset: 0, window, mss, frame, scale, paths: 1 };
             program.on_data(now(), &rst, *held);
         }
     }

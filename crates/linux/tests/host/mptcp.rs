@@ -9,9 +9,6 @@ use super::switch::{Rack, SEGMENT, TIMEOUTS, counted};
 
 /// Subflows that joined, at the receiver.
 const JOINED: &str = "MPTcpExtMPJoinAckRx";
-/// Two segments for each of the two subflows, as many as a receiver acknowledges at once: a connection has one window for both.
-const TURN: &str = "[role]\nturn = 4\n";
-
 /// Ports of so many Mbit/s and bytes, so many senders, and what each sends.
 struct Case {
     mbits: [u64; 2],
@@ -47,10 +44,6 @@ fn racks(test: &str, case: &Case) -> Option<[Rack; 2]> {
     }
     let address = second.address();
     run(&format!("ip -n {} mptcp endpoint add {address} signal", first.receiver.name()));
-    for rack in &racks {
-        let file = fs::read_to_string(rack.file()).expect("read").replace("[role]\n", TURN);
-        fs::write(rack.file(), file).expect("written");
-    }
     let [second, first] = racks;
     Some([first, second])
 }

@@ -110,7 +110,10 @@ pub(crate) fn profiles(scenario: &Scenario) -> (Vec<Profile>, Vec<u32>) {
         if let Transport::Tcp { settings, .. } = &group.transport {
             let has_schemes = !scenario.schemes.is_empty();
             let profile = Profile::new(settings.clone(), group.dscp, has_schemes, overhead);
-            profiles.push(if group.multipath.is_some() { profile.with_multipath() } else { profile });
+            profiles.push(match &group.multipath {
+                Some(multipath) => profile.with_multipath(multipath),
+                None => profile,
+            });
         }
         profiles.len().saturating_sub(1) as u32
     };

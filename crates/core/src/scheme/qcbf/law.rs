@@ -700,6 +700,7 @@ mod tests {
             mss: MSS,
             frame: FRAME,
             scale: 1,
+            paths: 1,
         }
     }
 

@@ -174,8 +174,10 @@ impl WindowProgram for Share {
     }
 
     fn on_ack(&mut self, _now: Time, segment: &Segment, held: u64) -> AckVerdict {
-        let Segment { flow, offset, scale, mss, frame, .. } = *segment;
-        let turn = self.terms.turn;
+        let Segment { flow, offset, scale, mss, frame, paths, .. } = *segment;
+        // A connection with one window for all subflows needs a turn on each path: receivers acknowledge by subflow, and with
+        // less a path has nothing to send at times. Its data in flight stay within the window, whichever path they take.
+        let turn = self.terms.turn * paths.max(1);
         // Both ends have stated what they can.
         self.change(flow, |entry| {
             (entry.scale, entry.mss, entry.frame) = (scale, mss, frame);
@@ -265,7 +267,7 @@ mod tests {
     fn segment(flow: u32, offset: u64) -> Segment {
         let flow = FlowId(flow);
         let (syn, fin, rst, window) = (false, false, false, 1 << 20);
-        Segment { flow, syn, fin, rst, offset, window, mss: MSS, frame: FRAME, scale: 128 }
+        Segment { flow, syn, fin, rst, offset, window, mss: MSS, frame: FRAME, scale: 128, paths: 1 }
     }
 
     fn syn(flow: u32) -> Segment {
@@ -322,6 +324,18 @@ mod tests {
             AckVerdict::Window(1 << 14),
             "the least that can be stated"
         );
+    }
+
+    /// 44 frames for eleven and one that may come are 3 each; eleven connections of two paths have two turns, as long as they fit.
+    #[test]
+    fn a_connection_has_a_turn_for_each_path() {
+        for (flows, paths, segments) in [(11, 1, 3), (11, 2, 4), (12, 2, 3), (22, 2, 1), (22, 1, 2)] {
+            let mut share = opened(flows);
+            let ack = Segment { paths, ..segment(0, 20 * MSS) };
+            let window = share.on_ack(Time::ZERO, &ack, 0);
+            let expected = AckVerdict::Window(Segment::stated(segments * MSS, MSS, 128));
+            assert_eq!(window, expected, "{flows} flows, {paths} paths");
+        }
     }
 
     #[test]
@@ -392,7 +406,8 @@ mod tests {
                 let scale = 1 << shift;
                 let acked = share.flows.get(&FlowId(flow)).map_or(0, |f| (f.acked + n * MSS).min(f.edge));
                 let before = share.charged;
-                let ack = Segment { scale, ..segment(flow, acked) };
+                let paths = 1 + u64::from(flow % 2);
+                let ack = Segment { scale, paths, ..segment(flow, acked) };
                 match step {
                     0 => drop(share.on_data(now, &Segment { scale, ..syn(flow) }, 0)),
                     1..=3 => {
