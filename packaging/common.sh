@@ -17,3 +17,15 @@ need_program() {
     esac
     [ -x "$out/bandmaster-$1" ] || fail "no $out/bandmaster-$1: run packaging/static.sh $1"
 }
+
+# Sets `target` for machine $1, and lets cargo link its programs without libraries: rust-lld links for every machine, and the objects
+# that begin a program come with the target. $2: more flags.
+link_static() {
+    target=$1-unknown-linux-musl
+    if command -v rustup > /dev/null; then
+        rustup target list --installed | grep -qx "$target" || rustup target add "$target"
+    fi
+    name=$(echo "$target" | tr 'a-z-' 'A-Z_')
+    flags="-C target-feature=+crt-static -C link-self-contained=yes -C linker-flavor=ld.lld"
+    export "CARGO_TARGET_${name}_LINKER=rust-lld" "CARGO_TARGET_${name}_RUSTFLAGS=$flags $2"
+}

@@ -17,7 +17,7 @@ grep -q "^## $version" CHANGELOG.md || fail "CHANGELOG.md has no section $versio
 rm -rf "$out"
 PROFILE=dist packaging/profile.sh
 PROFILE=dist packaging/static.sh
-rm "$out/runs.profdata"
+rm "$out"/runs-*.profdata
 packaging/deb.sh
 packaging/image.sh
 

@@ -5,24 +5,15 @@
 #
 # Takes rustup; no C compiler: what is linked is Rust and the C library that comes with the target (musl). The programs in
 # the kernel are objects of the sources. PROFILE=dev builds faster, and larger. What `profile.sh` has written lays the program
-# out. Files go to target/static/.
+# out, on the machine that it ran on. Files go to target/static/.
 set -eu
 cd "$(dirname "$0")/.."
+. packaging/common.sh
 
 profile=${PROFILE:-release}
 folder=$profile
 [ "$profile" = dev ] && folder=debug
-out=${CARGO_TARGET_DIR:-target}/static
 mkdir -p "$out"
-layout=
-if [ -f "$out/runs.profdata" ]; then
-    layout=" -C profile-use=$(cd "$out" && pwd)/runs.profdata"
-fi
-
-fail() {
-    echo "static.sh: $*" >&2
-    exit 1
-}
 
 # Runs the program $1 of machine $2 where there is nothing else; none: this machine cannot run it.
 try() {
@@ -70,14 +61,12 @@ for machine in ${*:-x86_64 aarch64}; do
     x86_64 | aarch64) ;;
     *) fail "machine $machine: write x86_64 or aarch64" ;;
     esac
-    target=$machine-unknown-linux-musl
-    if command -v rustup > /dev/null; then
-        rustup target list --installed | grep -qx "$target" || rustup target add "$target"
+    # A profile is of one machine.
+    layout=
+    if [ -f "$out/runs-$machine.profdata" ]; then
+        layout="-C profile-use=$(cd "$out" && pwd)/runs-$machine.profdata"
     fi
-    # rust-lld links for every machine; the objects that begin a program come with the target.
-    name=$(echo "$target" | tr 'a-z-' 'A-Z_')
-    export "CARGO_TARGET_${name}_LINKER=rust-lld"
-    export "CARGO_TARGET_${name}_RUSTFLAGS=-C target-feature=+crt-static -C link-self-contained=yes -C linker-flavor=ld.lld$layout"
+    link_static "$machine" "$layout"
     cargo build --locked --profile "$profile" --package bandmaster --target "$target"
     cp "${CARGO_TARGET_DIR:-target}/$target/$folder/bandmaster" "$out/bandmaster-$machine"
     if command -v readelf > /dev/null; then
