@@ -245,11 +245,20 @@ impl Simulation<'_> {
         self.begin_roles();
     }
 
+    /// Handles an event.
+    #[inline(always)]
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Arrival(port) => self.arrive(port),
+            _ => self.handle(event),
+        }
+    }
+
     /// Handles what is no arrival.
     #[inline(never)]
     fn handle(&mut self, event: Event) {
         match event {
-            // The loops take them themselves: most events are arrivals.
+            // Most events are arrivals: the loops take them themselves.
             Event::Arrival(_) => {}
             Event::Crossed(number) => self.come_over(number),
             Event::Landing(port) => self.land(port),

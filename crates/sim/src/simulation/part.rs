@@ -223,10 +223,7 @@ impl Simulation<'_> {
         while let Some((at, event)) = self.net.events.pop_before(limit) {
             self.net.now = at;
             self.fetch_ahead();
-            match event {
-                Event::Arrival(port) => self.arrive(port),
-                _ => self.handle(event),
-            }
+            self.take(event);
             self.hand_over();
             if matches!(event, Event::Reroute)
                 && let Err(why) = self.reroute(&RunOptions::default())

@@ -418,7 +418,7 @@ mod tests {
         let mut last = None;
         while let Some((at, event)) = simulation.net.events.pop().filter(|(at, _)| *at <= end) {
             simulation.net.now = at;
-            simulation.handle(event);
+            simulation.take(event);
             let stats = simulation.stats_of(0, FlowEnd::Receiver);
             samples += u32::from(stats.last_rtt != last);
             last = stats.last_rtt;
@@ -464,7 +464,7 @@ mod tests {
         simulation.schedule_start();
         while let Some((at, event)) = simulation.net.events.pop().filter(|(at, _)| *at <= end) {
             simulation.net.now = at;
-            simulation.handle(event);
+            simulation.take(event);
             let now = simulation.segments(host);
             assert!(now.sent >= before.sent && now.resent >= before.resent, "{before:?}, then {now:?}");
             before = now;
