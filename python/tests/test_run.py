@@ -299,7 +299,7 @@ def test_a_result_without_a_folder_goes_with_its_last_reference(small: Path) -> 
 
 
 def test_other_threads_of_python_run_meanwhile(small: Path) -> None:
-    scenario = bm.Scenario(small).set("run.duration", "400s")
+    scenario = bm.Scenario(small).set("run.duration", "100s")
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(scenario.run, jobs=1)
         turns = 0
