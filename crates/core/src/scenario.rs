@@ -111,7 +111,7 @@ pub struct ExtraSweep {
 /// # Errors
 /// Everything that is wrong with the text, each with its place.
 pub fn parse(file: &str, text: &str, options: &Options<'_>) -> Result<Study, Errors> {
-    study::read(file, text, options).map(|(study, _)| study)
+    study::read(file, text, options, false).map(|(study, _)| study)
 }
 
 /// Every key of the first variant's base scenario, in the order of reading, with its value and where that came from.
@@ -119,7 +119,7 @@ pub fn parse(file: &str, text: &str, options: &Options<'_>) -> Result<Study, Err
 /// # Errors
 /// As [`parse`].
 pub fn explain(file: &str, text: &str, options: &Options<'_>) -> Result<Vec<Explained>, Errors> {
-    study::read(file, text, options).map(|(_, explained)| explained)
+    study::read(file, text, options, true).map(|(_, explained)| explained)
 }
 
 /// JSON Schema (draft 2020-12) of scenario files that may name these schemes.

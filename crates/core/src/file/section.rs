@@ -34,7 +34,8 @@ pub(crate) struct Reader<'a, S = ()> {
     /// A key that chooses from words, and further words of it.
     pub(crate) further: Option<(&'static str, Vec<&'static str>)>,
     pub(crate) errors: Vec<Error>,
-    pub(crate) explained: Vec<Explained>,
+    /// None: nobody asks.
+    pub(crate) explained: Option<Vec<Explained>>,
 }
 
 /// A table and what stands behind it where it has no value.
@@ -76,7 +77,7 @@ impl<'a> Layer<'a> {
 impl<'r, S> Reader<'r, S> {
     /// A reader of a file that may name `files`; none: it may not name any.
     pub(crate) fn new(file: &str, files: Option<&'r dyn Files>, sources: S) -> Self {
-        Self { file: file.into(), files, sources, further: None, errors: Vec::new(), explained: Vec::new() }
+        Self { file: file.into(), files, sources, further: None, errors: Vec::new(), explained: None }
     }
 
     /// The text of the file `name`.
@@ -130,8 +131,16 @@ impl<'r, S> Reader<'r, S> {
         self.fail_with(section.place(key), section.key_path(key), message, hint);
     }
 
-    /// Notes where a value came from.
-    pub(crate) fn explain(&mut self, path: &str, value: String, item: Option<&Item>, origin: &str) {
+    /// Notes where the value of `key` came from, where somebody asks.
+    pub(crate) fn explain(
+        &mut self,
+        (path, key): (&str, &str),
+        value: impl FnOnce() -> Option<String>,
+        item: Option<&Item>,
+        origin: &str,
+    ) {
+        let Some(explained) = &mut self.explained else { return };
+        let Some(value) = value() else { return };
         let origin = match item.map(|i| &i.place) {
             None if origin.is_empty() => "default".to_owned(),
             None => format!("default ({origin})"),
@@ -143,7 +152,7 @@ impl<'r, S> Reader<'r, S> {
                 Source::Flag(flag) => flag.split_whitespace().next().unwrap_or(flag).to_owned(),
             },
         };
-        self.explained.push(Explained { path: path.to_owned(), value, origin });
+        explained.push(Explained { path: joined(path, key), value, origin });
     }
 
     /// Reads the table of `layer`.
@@ -233,10 +242,8 @@ impl<'r, S> Reader<'r, S> {
             }
             let value = self.value(key, &path, item);
             if key.kind != Kind::Nested {
-                let shown = item.map(Item::to_string).or_else(|| default_text(key));
-                if let Some(shown) = shown {
-                    self.explain(&joined(&own.path, key.name), shown, item, key.origin);
-                }
+                let shown = || item.map(Item::to_string).or_else(|| default_text(key));
+                self.explain((&own.path, key.name), shown, item, key.origin);
             }
             let place = item.map_or(&own.place, |i| &i.place).clone();
             found.push(Found { key, path, place, item, value });
@@ -380,7 +387,7 @@ impl<'r, S> Reader<'r, S> {
             self.fail_key(section, key, format!("{item} is not a list of code points, as [46] or [\"ef\"]"));
             return None;
         };
-        self.explain(section.key_path(key), item.to_string(), Some(item), "");
+        self.explain(("", section.key_path(key)), || Some(item.to_string()), Some(item), "");
         let name = |item: &Item| {
             let text = match &item.content {
                 Content::Scalar(Written::Integer(number)) => number.to_string(),
@@ -515,7 +522,7 @@ impl<'a> Section<'a> {
 
 /// `table.key`; `key` at the top of the file.
 pub(crate) fn joined(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+    if path.is_empty() { key.to_owned() } else { [path, ".", key].concat() }
 }
 
 /// The default of `key` as in TOML.

@@ -18,8 +18,7 @@ impl Reader<'_> {
                 Some(Content::Scalar(written)) => written,
                 Some(_) => &Written::Bool(false),
             };
-            let path = joined(&section.path, key);
-            self.explain(&path, scalar_text(written), item, key_def.origin);
+            self.explain((&section.path, key), || Some(scalar_text(written)), item, key_def.origin);
             return match Kind::Limit.parse(written) {
                 Ok(Value::Limit(limit)) => Some(qdisc::fifo::config(limit)),
                 Ok(_) => None,

@@ -16,11 +16,16 @@ use crate::units::{Dimension, parse_quantity};
 /// The keys that describe the study, not one scenario.
 const STUDY_KEYS: [&str; 5] = ["compare", "sweeps", "claims", "figures", "include"];
 
-/// Reads a file.
+/// Reads a file. Where its values came from is found only when the caller `asks`.
 ///
 /// # Errors
 /// Everything that is wrong, as far as it can be seen at once: first the text, then the variants, then the rest.
-pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, Vec<Explained>), Errors> {
+pub(super) fn read(
+    file: &str,
+    text: &str,
+    options: &Options,
+    asks: bool,
+) -> Result<(Study, Vec<Explained>), Errors> {
     let root = read_file(file, text).map_err(Errors::new)?;
     let sources = Sources::new(options);
     let mut reader = sources.reader(file);
@@ -55,10 +60,9 @@ pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, 
     let mut wrong = Vec::new();
     for (variant, base) in variants.iter().zip(&bases) {
         let mut of_variant = sources.reader(file);
+        of_variant.explained = (asks && explained.is_empty()).then(Vec::new);
         scenarios.extend(whole::read(&mut of_variant, base, quick_trials));
-        if explained.is_empty() {
-            explained = of_variant.explained;
-        }
+        explained.extend(of_variant.explained.into_iter().flatten());
         wrong.push((variant.name.as_str(), of_variant.errors));
     }
     reader.errors.extend(merge(wrong));
