@@ -7,7 +7,7 @@ use bandmaster_core::port::window::{AckVerdict, Segment, WindowProgram};
 use bandmaster_core::time::Time;
 
 use crate::events::Event;
-use crate::net::{Net, ROUTE_END};
+use crate::net::Net;
 use crate::packet::{Label, Packet, flag};
 use crate::tcp::Profile;
 
@@ -61,12 +61,10 @@ impl Gates {
         self.gates.iter().map(|gate| gate.held.len() as u64).sum()
     }
 
-    /// Whether a program handles packets that arrive over `port` and go on as `label` says. Most hops have no program.
+    /// Whether a program handles packets that arrive over `port` and go on over port `next`. Most hops have no program.
     #[inline]
-    pub(crate) fn concern(&self, port: u32, label: Label, net: &Net) -> bool {
-        let next = net.routes[label.hop as usize];
+    pub(crate) fn concern(&self, port: u32, next: u32) -> bool {
         !self.gates.is_empty()
-            && next != ROUTE_END
             && (self.of_port[next as usize] != NONE || self.of_port[(port ^ 1) as usize] != NONE)
     }
 

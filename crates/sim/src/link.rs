@@ -329,7 +329,7 @@ impl Port {
     }
 
     /// Takes a packet on a plain port with others on its wire or waiting, unless too many wait.
-    #[inline]
+    #[inline(always)]
     fn enqueue_behind(&mut self, now: Time, label: Label, slab: &mut Slab) {
         self.settle();
         let most = match &self.queue {

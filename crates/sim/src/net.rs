@@ -54,8 +54,9 @@ impl Net {
         self.offer(port, label);
     }
 
+    /// Hands a packet to a port of its route.
     #[inline(always)]
-    fn offer(&mut self, port: u32, label: Label) {
+    pub(crate) fn offer(&mut self, port: u32, label: Label) {
         self.offered += 1;
         self.ports[port as usize].enqueue(port, self.now, label, &mut self.slab, &mut self.events);
     }
@@ -79,10 +80,16 @@ impl Net {
         }
     }
 
+    /// The port that a packet goes to next, or the end of its route.
+    #[inline]
+    pub(crate) fn next_port(&self, label: Label) -> u32 {
+        self.routes[label.hop as usize]
+    }
+
     /// Hands a packet to the next port of its route; false when it is at the end.
     #[inline(always)]
     pub(crate) fn forward(&mut self, label: Label) -> bool {
-        let port = self.routes[label.hop as usize];
+        let port = self.next_port(label);
         if port == ROUTE_END {
             return false;
         }

@@ -26,7 +26,7 @@ use bandmaster_core::workload::rounds::Rounds;
 use crate::distributions::Distributions;
 use crate::events::Event;
 use crate::exchange::{Exchanges, Message};
-use crate::net::{Net, TAIL};
+use crate::net::{Net, ROUTE_END, TAIL};
 use crate::outages::Outages;
 use crate::packet::{Label, PROBE, Packet, flag};
 use crate::routes::{Routes, route_ports};
@@ -329,11 +329,11 @@ impl Simulation<'_> {
     /// A packet has come over a port: it goes on, unless a program holds it, or is delivered.
     #[inline(always)]
     fn pass_on(&mut self, port: u32, label: Label) {
-        if self.control.gates.concern(port, label, &self.net) && !self.pass_gates(port, label) {
-            return;
-        }
-        if !self.net.forward(label) {
+        let next = self.net.next_port(label);
+        if next == ROUTE_END {
             self.deliver(label);
+        } else if !self.control.gates.concern(port, next) || self.pass_gates(port, label) {
+            self.net.offer(next, Label { hop: label.hop + 1, ..label });
         }
     }
 
