@@ -37,6 +37,8 @@ use crate::packet::{Label, PROBE, Packet, Slab, flag};
 const LOST: u32 = 1 << 31;
 /// Marks one whose packet, when it has been transmitted, gets a delay of its own.
 const VARIED: u32 = 1 << 30;
+/// No packet is larger with its frame, in bytes.
+const LARGEST: u64 = 65_535 + 1000;
 /// Not of the key.
 const MARKS: u32 = LOST | VARIED;
 
@@ -332,27 +334,35 @@ impl Port {
     #[inline(always)]
     fn enqueue_behind(&mut self, now: Time, label: Label, slab: &mut Slab) {
         self.settle();
-        let most = match &self.queue {
-            Queue::DropTail(DropTail { limit: Limit::Packets(most) }) => Some(*most),
-            _ => None,
-        };
         // Packets that nobody has looked for since count as waiting: it is enough to look when they might be too many.
-        if let Some(most) = most
-            && self.waiting >= most
-            && self.waiting_at(now).packets >= most
-        {
-            self.rest.dropped += 1;
-            slab.drop(label.key);
-            return;
+        if self.is_full(label.len) {
+            self.waiting_at(now);
+            if self.is_full(label.len) {
+                self.rest.dropped += 1;
+                slab.drop(label.key);
+                return;
+            }
         }
         let start = self.occupy(now, label.len);
         self.rest.ring.push_back(Transit { start, arrive: self.free_at + self.delay, label });
         self.in_transit += 1;
         // Where this one need not wait, all before it have begun.
-        (self.waiting, self.waiting_bytes) = match start > now && most.is_some() {
+        (self.waiting, self.waiting_bytes) = match start > now && !matches!(self.queue, Queue::Unlimited) {
             true => (self.waiting + 1, self.waiting_bytes + u64::from(label.len)),
             false => (0, 0),
         };
+    }
+
+    /// A packet of `len` bytes does not fit on a drop-tail port, if what counts as waiting still waits.
+    #[inline]
+    fn is_full(&self, len: u32) -> bool {
+        match &self.queue {
+            Queue::DropTail(DropTail { limit: Limit::Packets(most) }) => self.waiting >= *most,
+            Queue::DropTail(DropTail { limit: Limit::Bytes(most) }) => {
+                self.waiting_bytes + u64::from(len) > most.get()
+            }
+            _ => false,
+        }
     }
 
     /// Transmission time of a packet that finds a plain port idle.
@@ -381,6 +391,7 @@ impl Port {
     pub(crate) fn finish_setup(&mut self) {
         let takes_any = match &self.queue {
             Queue::Unlimited => true,
+            Queue::DropTail(DropTail { limit: Limit::Bytes(most) }) => most.get() >= LARGEST,
             Queue::DropTail(rule) => matches!(rule.limit, Limit::Packets(1..)),
             Queue::Fifo(_) | Queue::Ordered(_) => false,
         };
