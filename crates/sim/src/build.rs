@@ -356,16 +356,29 @@ fn find_all_ways(
     table: &mut Vec<u32>,
     options: &RunOptions<'_>,
 ) -> Result<(), RunError> {
-    for (number, (from, to, key)) in exchanges.pairs().enumerate() {
-        if number.is_multiple_of(STOP_CHECK) {
+    for number in 0..exchanges.len() {
+        // Hosts met so far, by the router whose ways they share.
+        let mut met: BTreeMap<u32, u32> = BTreeMap::new();
+        for (position, from) in exchanges.hosts(number).enumerate() {
             options.goes_on()?;
-        }
-        routes.way(from, to, key, table);
-        routes.way(to, from, key, table);
-        if table.len() as u64 > memory::MOST_ROUTE_PORTS {
-            return Err(RunError::Unrunnable(
-                "run.partitions: the ways of an exchange in this network take too much memory".into(),
-            ));
+            let is_known = routes.gateway(from).is_some_and(|gateway| {
+                let met = met.entry(gateway).or_default();
+                *met += 1;
+                // The first has been led to all others, the second to the first.
+                *met > 2
+            });
+            if is_known {
+                continue;
+            }
+            for (to, key) in exchanges.pairs(number, position) {
+                routes.way(from, to, key, table);
+                routes.way(to, from, key, table);
+                if table.len() as u64 > memory::MOST_ROUTE_PORTS {
+                    return Err(RunError::Unrunnable(
+                        "run.partitions: the ways of an exchange in this network take too much memory".into(),
+                    ));
+                }
+            }
         }
     }
     Ok(())

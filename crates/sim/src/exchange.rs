@@ -182,15 +182,16 @@ impl Exchanges {
         }
     }
 
-    /// Every two hosts that exchange messages, with the key of their way.
-    pub(crate) fn pairs(&self) -> impl Iterator<Item = (NodeId, NodeId, u64)> {
-        self.all.iter().flat_map(|running| {
-            let hosts = running.hosts.len();
-            (0..hosts * hosts).filter(move |pair| pair / hosts != pair % hosts).map(move |pair| {
-                let (from, to) = (pair / hosts, pair % hosts);
-                (running.hosts[from].node, running.hosts[to].node, running.key(from, to))
-            })
-        })
+    /// The hosts of an exchange.
+    pub(crate) fn hosts(&self, number: usize) -> impl Iterator<Item = NodeId> {
+        self.all[number].hosts.iter().map(|host| host.node)
+    }
+
+    /// The hosts that the host at place `from` of an exchange sends messages to, with the keys of their ways.
+    pub(crate) fn pairs(&self, number: usize, from: usize) -> impl Iterator<Item = (NodeId, u64)> {
+        let running = &self.all[number];
+        let others = (0..running.hosts.len()).filter(move |to| *to != from);
+        others.map(move |to| (running.hosts[to].node, running.key(from, to)))
     }
 
     /// Takes over what another part of the same run has seen; `is_of` tells the flows that it has the senders of.

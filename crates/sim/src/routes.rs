@@ -243,21 +243,36 @@ impl<'a> Routes<'a> {
         let around = self.router.route(from, to, key);
         let route = around.or_else(|| self.whole.as_mut()?.route(from, to, key))?;
         let (first, rest) = route.split_first()?;
-        let tail = self.insert_ports(rest.to_vec(), table);
-        if let Some((_, run)) = self.tails.place(from, to) {
-            *run = tail;
-        }
+        let tail = match self.tails.place(from, to) {
+            Some((_, run)) => {
+                // No other run leads from this router to this node.
+                *run = append(rest, table);
+                *run
+            }
+            None => self.insert_ports(rest.to_vec(), table),
+        };
         Some(Way { first: *first, tail })
+    }
+
+    /// The number of the router whose hosts share all but the first port of their ways.
+    pub(crate) fn gateway(&self, host: NodeId) -> Option<u32> {
+        self.tails.gateways.get(host.index()).copied().flatten().map(|(gateway, _)| gateway)
     }
 
     fn insert_ports(&mut self, route: Vec<u32>, table: &mut Vec<u32>) -> u32 {
         if let Some(&at) = self.known.get(&route) {
             return at;
         }
-        let at = table.len() as u32;
-        table.extend(&route);
-        table.push(ROUTE_END);
+        let at = append(&route, table);
         self.known.insert(route, at);
         at
     }
+}
+
+/// Adds a run to the table; returns its place.
+fn append(run: &[u32], table: &mut Vec<u32>) -> u32 {
+    let at = table.len() as u32;
+    table.extend(run);
+    table.push(ROUTE_END);
+    at
 }
