@@ -217,12 +217,6 @@ impl Slab {
         &mut self.packets[key as usize]
     }
 
-    /// Position of the next port of a packet that has come from another part of the network.
-    #[inline]
-    pub(crate) fn hop(&self, key: u32) -> u32 {
-        self.packets[key as usize].hop
-    }
-
     /// Packets alive.
     pub(crate) fn live(&self) -> usize {
         self.packets.len() - self.free.len()

@@ -157,7 +157,7 @@ impl Simulation<'_> {
     /// The loop; a function of its own, so that the compiler does not spill what it needs for what surrounds it.
     #[inline(never)]
     fn drive(&mut self, end: Time, options: &mut RunOptions<'_>) -> Result<(), RunError> {
-        let fetches = self.net.ports.len() > FETCHED;
+        let fetches = self.fetches();
         while let Some((at, event)) = self.net.events.pop() {
             if at > end {
                 break;
@@ -215,7 +215,11 @@ impl Simulation<'_> {
             Some(Event::Datagram(source)) => {
                 self.net.fetch_next_port(self.udp.sources[source as usize].route);
             }
-            Some(Event::Crossed(key)) => self.net.fetch_next_port(self.net.slab.hop(key)),
+            Some(Event::Crossed(key)) => {
+                if let Some(hop) = self.part.as_ref().and_then(|part| part.next_hop(key)) {
+                    self.net.fetch_next_port(hop);
+                }
+            }
             _ => {}
         }
     }
@@ -245,11 +249,17 @@ impl Simulation<'_> {
         self.begin_roles();
     }
 
+    /// Whether data of events are fetched ahead.
+    fn fetches(&self) -> bool {
+        self.net.ports.len() > FETCHED
+    }
+
     /// Handles an event.
     #[inline(always)]
     fn take(&mut self, event: Event) {
         match event {
             Event::Arrival(port) => self.arrive(port),
+            Event::Crossed(key) => self.come_over(key),
             _ => self.handle(event),
         }
     }
@@ -259,8 +269,7 @@ impl Simulation<'_> {
     fn handle(&mut self, event: Event) {
         match event {
             // Most events are arrivals: the loops take them themselves.
-            Event::Arrival(_) => {}
-            Event::Crossed(number) => self.come_over(number),
+            Event::Arrival(_) | Event::Crossed(_) => {}
             Event::Landing(port) => self.land(port),
             Event::PortFree(port) => {
                 let net = &mut self.net;

@@ -28,9 +28,8 @@ pub(crate) struct Part {
     pub(crate) all: Arc<Partitioning>,
     /// By part: what goes there.
     pub(crate) out: Vec<Mail>,
-    /// By key of a packet that arrives later: the port that it comes over, and when that has transmitted it; `NONE` for all others. How
-    /// many there are.
-    coming: Vec<(u32, Time)>,
+    /// By key: a packet that arrives later. How many there are.
+    coming: Vec<Coming>,
     pub(super) expected: u64,
     /// Sources that went on or off, when, and the places of their routes in the table.
     pub(crate) turns: Vec<(Time, u32, bool, u32)>,
@@ -45,6 +44,16 @@ pub(crate) struct Part {
     pub(crate) completed: Vec<(Time, u32)>,
     /// Transfers that have a row: flow number, and place of the row.
     pub(crate) logged: Vec<(u32, usize)>,
+}
+
+/// A packet of this part that arrives later. It has what forwarding needs, so that the packet itself can stay out of the cache.
+#[derive(Clone, Copy)]
+struct Coming {
+    /// The port that it comes over; `NONE`: no packet comes.
+    port: u32,
+    label: Label,
+    /// When that port has transmitted it.
+    departs: Time,
 }
 
 /// What a part has for another.
@@ -134,11 +143,11 @@ impl Part {
     fn fail(&mut self, ports: [u32; 2], now: Time) -> [u64; 2] {
         ports.iter().for_each(|port| self.failures.entry(*port).or_default().push(now));
         let mut lost = [0; 2];
-        for (port, departs) in &mut self.coming {
-            if let Some(at) = ports.iter().position(|failed| failed == port) {
-                *port = GONE;
+        for coming in &mut self.coming {
+            if let Some(at) = ports.iter().position(|failed| *failed == coming.port) {
+                coming.port = GONE;
                 // The port itself counts what waits for its transmitter, or is being transmitted.
-                lost[at] += u64::from(*departs <= now);
+                lost[at] += u64::from(coming.departs <= now);
             }
         }
         lost
@@ -161,13 +170,21 @@ impl Part {
         self.out[to].notices.push(Notice::Lost { port, packets });
     }
 
-    /// The packet with this key arrives later over a port.
-    fn expect(&mut self, key: u32, port: u32, departs: Time) {
-        if self.coming.len() <= key as usize {
-            self.coming.resize(key as usize + 1, (NONE, Time::ZERO));
+    /// A packet arrives later over a port.
+    fn expect(&mut self, label: Label, port: u32, departs: Time) {
+        let place = label.key as usize;
+        if self.coming.len() <= place {
+            let none = Coming { port: NONE, label: Label::default(), departs: Time::ZERO };
+            self.coming.resize(place + 1, none);
         }
-        self.coming[key as usize] = (port, departs);
+        self.coming[place] = Coming { port, label, departs };
         self.expected += 1;
+    }
+
+    /// Place in the table of routes of the next port of the packet with this key, which arrives later.
+    #[inline]
+    pub(super) fn next_hop(&self, key: u32) -> Option<u32> {
+        self.coming.get(key as usize).map(|coming| coming.label.hop)
     }
 }
 
@@ -220,9 +237,12 @@ impl Simulation<'_> {
 
     /// Handles what happens before `limit`.
     pub(crate) fn drive_before(&mut self, limit: Time) {
+        let fetches = self.fetches();
         while let Some((at, event)) = self.net.events.pop_before(limit) {
             self.net.now = at;
-            self.fetch_ahead();
+            if fetches {
+                self.fetch_ahead();
+            }
             self.take(event);
             self.hand_over();
             if matches!(event, Event::Reroute)
@@ -255,14 +275,14 @@ impl Simulation<'_> {
                 ROUTE_END => part.all.of_node[part.all.ends[packet.port as usize] as usize],
                 next => part.all.of_port[next as usize],
             };
-            self.net.slab.at(label.key).hop = label.hop;
             let &Left { port, accepted, departs, at, .. } = packet;
             if usize::from(to) == part.number {
-                part.expect(label.key, port, departs);
+                part.expect(label, port, departs);
                 self.net.events.push(at, Event::Crossed(label.key));
                 continue;
             }
-            let (packet, sent) = (*self.net.slab.at(label.key), self.net.slab.sent(label.key));
+            let packet = Packet { hop: label.hop, ..*self.net.slab.at(label.key) };
+            let sent = self.net.slab.sent(label.key);
             self.net.slab.remove(label.key);
             let is_probe = packet.flow == PROBE;
             let probe = if is_probe { self.control.probes.take(label.key).map(Box::new) } else { None };
@@ -272,16 +292,16 @@ impl Simulation<'_> {
     }
 
     /// The packet with this key, which came from another part, arrives.
-    #[cold]
+    #[inline]
     pub(super) fn come_over(&mut self, key: u32) {
         let Some(part) = &mut self.part else { return };
-        let (port, _) = std::mem::replace(&mut part.coming[key as usize], (NONE, Time::ZERO));
+        let coming = &mut part.coming[key as usize];
+        let (port, label) = (std::mem::replace(&mut coming.port, NONE), coming.label);
         part.expected -= 1;
         if port == GONE {
             return self.net.slab.remove(key);
         }
-        let &mut Packet { hop, len, flow, .. } = self.net.slab.at(key);
-        self.pass_on(port, Label { key, hop, len, flow });
+        self.pass_on(port, label);
     }
 
     /// Takes what other parts have for this one; the order does not depend on who was first.
@@ -309,15 +329,15 @@ impl Simulation<'_> {
             return;
         }
         let Crossing { port, packet, sent, probe, departs, at, .. } = crossing;
-        let key = self.net.slab.insert(packet).key;
+        let label = self.net.slab.insert(packet);
         if let Some(sent) = sent {
-            self.net.slab.note_sent(key, sent);
+            self.net.slab.note_sent(label.key, sent);
         }
         if let Some(probe) = probe {
-            self.control.probes.put(key, *probe);
+            self.control.probes.put(label.key, *probe);
         }
-        part.expect(key, port, departs);
-        self.net.events.push(at, Event::Crossed(key));
+        part.expect(label, port, departs);
+        self.net.events.push(at, Event::Crossed(label.key));
     }
 
     fn heed(&mut self, notice: Notice) {
