@@ -261,7 +261,8 @@ fn times_in_the_queue_are_of_each_packet_and_of_those_that_leave() {
 fn limit() -> impl Strategy<Value = Limit> {
     prop_oneof![
         (0u32..20).prop_map(Limit::Packets),
-        (0u64..20_000).prop_map(|bytes| Limit::Bytes(Bytes::new(bytes))),
+        // Few packets, or enough for the short way.
+        prop_oneof![0u64..20_000, LARGEST - 10..150_000].prop_map(|bytes| Limit::Bytes(Bytes::new(bytes))),
         Just(Limit::Unlimited),
     ]
 }
