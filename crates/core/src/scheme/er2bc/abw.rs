@@ -27,6 +27,7 @@ use std::collections::VecDeque;
 
 use super::delay::{self, Delay, Round};
 use super::probe::{Counters, Seq};
+use super::robust::watch::Looks;
 use super::robust::{self, Robust};
 use crate::time::{Span, Time};
 use crate::units::Rate;
@@ -257,14 +258,16 @@ impl Estimator {
         true
     }
 
-    /// The other gateway reports that data come at `received` bit/s, measured over `seconds`, while at least `sent` left all the time. True when W
-    /// was cut.
-    pub(super) fn on_report(&mut self, now: Time, sent: f64, received: f64, seconds: f64) -> bool {
+    /// The other gateway reports that data come at `received` bit/s, measured over `seconds`. `looks` are those at what was
+    /// sent. True when W changed.
+    pub(super) fn on_report(&mut self, now: Time, looks: &Looks, received: f64, seconds: f64) -> bool {
         let State::Robust(robust) = &mut self.state else { return false };
+        // What came was sent a round-trip time ago.
+        let Some(sent) = looks.least(robust.rtt() + 2.0 * seconds) else { return false };
         let cut = robust.report(now, self.estimate, sent, received, seconds);
         let before = self.estimate;
         self.estimate = self.bounded(cut);
-        self.estimate < before
+        self.estimate != before
     }
 
     /// Question `seq` leaves after `sent.packets` packets, at `sent.time` of the own clock. True when W was cut because

@@ -168,10 +168,9 @@ impl Sender {
     fn on_report(&mut self, now: Time, report: Report, out: &mut Outbox) {
         let Some(lookout) = &mut self.lookout else { return };
         lookout.messages += 1;
-        let Some(sent) = lookout.looks.least() else { return };
         // Who measured over no time has looked as often as all do.
         let seconds = if report.millis == 0 { POLL.as_secs_f64() } else { f64::from(report.millis) / 1e3 };
-        if self.estimator.on_report(now, sent, report.rate as f64, seconds) {
+        if self.estimator.on_report(now, &lookout.looks, report.rate as f64, seconds) {
             lookout.pace.hasten(now, Some(now + Lookout::AFTER_REPORT));
             self.shares.on_cut(self.estimator.estimate());
             self.set(out);

@@ -17,13 +17,16 @@
 //! | R5a | an answer tells of the W of its round (`past`): the queue ahead goes on as in the round, but for what W has changed since |
 //! | R5b | a queue at the end of a round alone, not long enough for R6, without excess, when 0.7 W is above 1.2 S: W stays, the next round tells |
 //! | R5c | until more is known, C is as many times through as it was times A last, 1.5 at first; a round that a fall lies in teaches neither C nor w |
-//! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A; until W is back where it was, D6 drains a queue above 4 q* by up to 0.4 A, 0.25 at an RTT of 0.6 s, a shorter one by up to `TENTH`, and as fast for 0.3 s and half the RTT of queue |
+//! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A; until W is back where it was, D6 drains a queue above 4 q* by up to `DEEP` A, a shorter one by up to `TENTH`, and as fast for 0.3 s and half the RTT of queue |
 //! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from `BELOW` of it up to `CREST` of it once it was reached; a round that was sent before the last growth is no news |
 //! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one and `AGAIN_WITHIN` after it, up to `LONGEST_LID` |
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
-//! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), R' at least a packet in the time that it was measured over, when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
+//! | R9 | the other gateway reports that its rate fell to R', at least a packet in the time that it was measured over: W is as R9b says, when 1.25 times as much, and two packets more, was sent all the time since what it counted left; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
 //! | R9a | of the round that a report lies in, only the queue at its end is news: without one W is `RETURNS` R' / (1 - p0) at least, else D6 with R' / (1 - p0) for A |
+//! | R9b | what was sent above R' / (1 - p0) for one and a half times the report's time and a round trip waits, up to Q: q_f seconds. W = R' / (1 - p0) less a share of `YIELDS` q_f / (q_f + RTT), at most q_f / `GONE_IN` and `DEEP`, at least 0.15, and 0.15 where a fall was short less than 30 s ago, see R12. An answer may wait for 1.3 q_f |
+//! | R9c | the other gateway reports again when ten packets have come, 0.8 s later at most, if that is 5 % from R'. For `EXACT` it takes the place of R' when all that it counted was sent before W fell, or it is above `DRAINS_BY` W, which only a queue explains, or above R' |
+//! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE`; without a queue W comes back to `RETURNS` of it at once; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
 //! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of a fall, less than 30 s ago, and this fall began from `NEAR` of the height or more, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first: a bet. It is won by a round after it in which `WON` of that comes, and lost by one in which less does, by the second overdue answer in a row, which takes W back at once, or by the second fall in a row that comes before such a round. After a lost one falls are no longer short; after the second in a row the next bet waits for 4 s, and twice as long after each more, up to 64 |
@@ -106,6 +109,23 @@ const NEAR: f64 = 0.5;
 const SURE: u32 = 2;
 /// Share of what is free that drains the end of a long queue: W is to be within a tenth of what is free soon.
 const TENTH: f64 = 0.09;
+/// Most of what is free that a step is after a report, where answers come at once.
+const SMALL: f64 = 0.05;
+/// Part of a step that W goes below what is free to drain a short queue.
+const DRAIN: f64 = 0.75;
+/// Most of what comes through that is not sent, so that the queue of a fall drains.
+const DEEP: f64 = 0.6;
+/// Part of what waits after a report that is to have gone before the next answer.
+const YIELDS: f64 = 0.8;
+/// Seconds in which a queue that a report left is to have gone, if it may.
+const GONE_IN: f64 = 1.2;
+/// A report so soon after another says the same more exactly.
+const EXACT: Span = Span::from_millis(1_500);
+/// More than W by this comes only while a queue drains.
+const DRAINS_BY: f64 = 1.15;
+/// For so long what came after a report says what is free, when rounds say nothing else by this share.
+const TOLD_FOR: Span = Span::from_secs(5);
+const ELSE: f64 = 0.3;
 /// Seconds of queueing that answers may have after a report.
 const REPORTED: f64 = 0.6;
 
@@ -177,6 +197,8 @@ pub(super) struct Robust {
     told: bool,
     /// When the last report cut W, until a round begins after that.
     cut: Option<Time>,
+    /// What was sent too much before that.
+    flood: Option<Flood>,
     /// Questions overdue since the last answer.
     silent: u32,
     /// W that they leave.
@@ -191,6 +213,17 @@ struct Last {
     rho: f64,
     busy: bool,
     standing: bool,
+}
+
+/// What was sent after a fall that was reported.
+#[derive(Clone, Copy, Debug)]
+struct Flood {
+    /// When the report came.
+    told: Time,
+    /// Bit/s until then.
+    sent: f64,
+    /// For how long, s.
+    lasted: f64,
 }
 
 /// A queue that stands.
@@ -244,6 +277,7 @@ impl Robust {
             before: None,
             told: false,
             cut: None,
+            flood: None,
             silent: 0,
             heard: 0.0,
             expected: 0.0,
@@ -284,6 +318,7 @@ impl Robust {
         (self.least, self.shortest) = (Least::new(WINDOW), Least::new(WINDOW));
         (self.last, self.free, self.emptied, self.resume, self.before) = (None, None, None, None, None);
         (self.anchor, self.lid, self.foreign, self.cut, self.crest) = (None, None, None, None, None);
+        self.flood = None;
         self.others = UNKNOWN;
         (self.sway, self.dips) = (Sway::default(), Dips::default());
         (self.rtt, self.queueing, self.expected) = (f64::INFINITY, 0.0, 0.0);
@@ -327,7 +362,11 @@ impl Robust {
         let least = PACKET / seconds.max(1e-3);
         let through = received.max(least) / (1.0 - self.noise.share());
         self.past.amend(estimate);
-        if sent < 1.25 * through || estimate < 1.05 * through {
+        if let Some(next) = self.correct(now, estimate, through) {
+            return next;
+        }
+        let is_more = sent > 1.25 * through && (sent - through) * seconds > 2.0 * PACKET;
+        if !is_more || estimate < 1.05 * through {
             return estimate;
         }
         self.before.get_or_insert(estimate);
@@ -337,8 +376,60 @@ impl Robust {
         self.told = true;
         self.cut = Some(now);
         self.hurry = 5;
-        self.expected = self.expected.max(REPORTED);
-        self.proven = BELOW * through;
+        self.flood = Some(Flood { told: now, sent, lasted: 1.5 * seconds + self.rtt() });
+        self.yielded(now, estimate, through)
+    }
+
+    /// R9c: W after a report of `through` that came soon after another, when it says the same more exactly: all that it counted was
+    /// sent before W was cut, or more came than the first said.
+    fn correct(&mut self, now: Time, estimate: f64, through: f64) -> Option<f64> {
+        let flood = self.flood.filter(|flood| now.since(flood.told) < EXACT && through < flood.sent)?;
+        let was_before = now.since(flood.told).as_secs_f64() < self.rtt || through > DRAINS_BY * estimate;
+        if !(was_before || through > self.peak) {
+            return None;
+        }
+        self.peak = through;
+        self.dips.correct(through);
+        let next = self.yielded(now, estimate, through);
+        Some(if was_before { next } else { next.max(estimate) })
+    }
+
+    /// Seconds of queue when the last report came, if `through` came, and by `now`.
+    fn waiting(&self, now: Time, flood: Flood, through: f64) -> (f64, f64) {
+        let waits = ((flood.sent - through).max(0.0) * flood.lasted).min(self.full) / through;
+        let parts = self.past.between(flood.told, now);
+        (waits, parts.fold(waits, |queue, (w, seconds)| queue + (w / through - 1.0) * seconds))
+    }
+
+    /// The least round-trip time, s, at most a second.
+    pub(super) fn rtt(&self) -> f64 {
+        self.rtt.min(1.0)
+    }
+
+    /// R9d: what is free, by a report that is not old, at `asked`.
+    fn known(&self, asked: Time) -> Option<f64> {
+        let is_new = |flood: &Flood| asked.since(flood.told) < TOLD_FOR;
+        self.flood.filter(|flood| is_new(flood) && !self.dips.were_short(asked)).map(|_| self.peak)
+    }
+
+    /// How far W goes above what is free, and climbs in a round at first. After a report W is to be within a tenth of what is
+    /// free: less, and less where answers come later than the next step.
+    fn step(&self, at: f64, asked: Time) -> f64 {
+        let most = if self.known(asked).is_some() { SMALL - self.rtt.min(0.6) / 30.0 } else { 0.1 };
+        f64::max(60e3, 0.03 * at).min(most * at)
+    }
+
+    /// R9b: W after a report that `through` comes: what was sent above it since the fall waits by now, and most of it has gone when
+    /// the next answer has come through it.
+    fn yielded(&mut self, now: Time, estimate: f64, through: f64) -> f64 {
+        let Some(flood) = self.flood else { return estimate };
+        let (waits, rest) = self.waiting(now, flood, through);
+        let until = (flood.told + Span::from_secs_f64(waits + self.rtt())).since(now).as_secs_f64();
+        self.expected = self.expected.max(REPORTED).max(1.3 * waits);
+        // Where falls are short, what waits may drain when this one is over.
+        let deep = if self.dips.were_short(now) { 1.0 - BELOW } else { DEEP };
+        let share = (YIELDS * rest / until.max(0.05)).min(waits / GONE_IN).clamp(1.0 - BELOW, deep);
+        self.proven = through * (1.0 - share);
         self.past.set(now, self.proven);
         self.proven
     }
@@ -408,8 +499,8 @@ impl Robust {
         let capacity = self.others * through;
         let now = view.asked + Span::from_secs_f64(view.answered_after);
         let parts = self.past.between(view.asked, now);
-        let ahead = parts
-            .fold(view.queue, |queue, (w, seconds)| (queue + (w - through) / capacity * seconds).max(0.0));
+        let ahead =
+            parts.fold(view.queue, |queue, (w, seconds)| (queue + (w / through - 1.0) * seconds).max(0.0));
         self.aim(through, capacity, ahead, true, &View { through, ..*view })
     }
 
@@ -459,7 +550,8 @@ impl Robust {
         self.rtt = self.shortest.with(round.answered_after, round.asked);
         let queue = round.one_way - self.least.with(round.one_way, round.asked);
         self.queueing = queue;
-        self.expected = queue.max(0.0);
+        let is_old = self.flood.is_some_and(|flood| round.asked <= flood.told);
+        self.expected = queue.max(if is_old { self.expected } else { 0.0 });
         self.silent = 0;
         let (packets, lost) = (round.packets as f64, round.lost.max(0) as f64);
         let mut carried = round.received.max(estimate).max(1e5);
@@ -522,7 +614,10 @@ impl Robust {
             Some(before) if view.excess && !view.standing && !was_told => {
                 before.min(view.through).max(estimate)
             }
-            Some(before) if !(view.standing || view.excess) => before,
+            Some(before) if !(view.standing || view.excess) => {
+                self.flood = None;
+                before
+            }
             _ => estimate,
         }
     }
@@ -593,6 +688,13 @@ impl Robust {
         if view.excess {
             measured += (view.through - measured).max(0.0) / 3.0;
         }
+        if let Some(known) = self.known(view.asked) {
+            if view.sent < BELOW * known || (measured / known - 1.0).abs() < ELSE {
+                measured = measured.clamp(RETURNS * known, known);
+            } else {
+                self.flood = None;
+            }
+        }
         (measured, capacity)
     }
 
@@ -607,13 +709,17 @@ impl Robust {
         if view.excess {
             self.streak = 0;
             self.hurry = self.hurry.max(2);
+            // What is left of a fall.
+            if self.known(view.asked).is_some_and(|known| view.sent < BELOW * known) {
+                return estimate;
+            }
             self.proven = view.through;
             return (0.97 * view.through).min(estimate);
         }
         self.proven = measured;
         if view.stale {
             let known = measured.max(view.sent).max(view.resume.unwrap_or(0.0));
-            return known - drain(known);
+            return known - DRAIN * self.step(known, view.asked);
         }
         self.climb(estimate, view, measured.max(view.sent))
     }
@@ -641,7 +747,7 @@ impl Robust {
             self.slope = Slope::default();
             measured = view.through;
         }
-        let jump = step(measured);
+        let jump = self.step(measured, view.asked);
         let falling = self.free.is_some_and(|free| measured < free - jump);
         let free = match self.free {
             Some(free) if (free - measured).abs() <= jump => (free + measured) / 2.0,
@@ -714,7 +820,7 @@ impl Robust {
         if view.excess {
             return BELOW * view.through;
         }
-        f64::max(estimate.min(1.1 * view.sent), view.through) + step(view.through)
+        f64::max(estimate.min(1.1 * view.sent), view.through) + self.step(view.through, view.asked)
     }
 
     /// R7.
@@ -760,7 +866,10 @@ impl Robust {
         } else {
             self.tentative = self.streak > 0;
         }
-        let mut next = base + f64::max(base * gain.min(most), step(base));
+        let mut next = base + f64::max(base * gain.min(most), self.step(base, view.asked));
+        if let Some(known) = self.known(view.asked).filter(|_| !view.grows) {
+            next = next.max(RETURNS * known);
+        }
         if let Some(height) = self.height {
             if self.dips.are_short(view.asked) && !view.grows && next < RETURNS * height {
                 next = RETURNS * height;
@@ -788,14 +897,14 @@ impl Robust {
 
     /// D6, and the goals.
     fn aim(&mut self, free: f64, capacity: f64, ahead: f64, falling: bool, view: &View) -> f64 {
-        let (shoot, target) = (step(free), view.target);
+        let (shoot, target) = (self.step(free, view.asked), view.target);
         let full = self.full / view.through;
         let goal = if view.stale { 0.0 } else { target.min(full / 2.0) };
         // An emptied queue is worth more than a steady W: without it nothing is known of the clocks.
-        let drain = if view.stale && ahead > target / 2.0 { shoot } else { drain(free) };
-        // That of a fall drains at once; where the answer to that comes late, more slowly.
+        let drain = if view.stale && ahead > target / 2.0 { shoot } else { DRAIN * shoot };
+        // That of a fall drains at once.
         let slow = self.rtt.min(0.6);
-        let most = if ahead > FALLEN * target { 0.4 - slow / 4.0 } else { TENTH };
+        let most = if ahead > FALLEN * target { DEEP } else { TENTH };
         let fast = free * ((ahead - 2.0 * target) / (0.3 + slow / 2.0)).clamp(0.0, most);
         let deep = if self.height.is_some() { fast } else { 0.0 };
         let aimed = free + (capacity * (goal - ahead) / self.cycle).clamp(-drain.max(deep), shoot);
@@ -810,16 +919,6 @@ impl Robust {
         let need = self.needs.iter().rev().find(|need| **need <= least);
         need.map_or(aimed, |need| aimed.max((need * (1.0 + self.settings.margin)).min(most).min(free + lift)))
     }
-}
-
-/// How far W goes above what is free, and climbs in a round at first.
-fn step(at: f64) -> f64 {
-    f64::max(60e3, 0.03 * at).min(0.1 * at)
-}
-
-/// How far W goes below what is free to drain a short queue.
-fn drain(at: f64) -> f64 {
-    step(at) * 0.75
 }
 
 #[cfg(test)]

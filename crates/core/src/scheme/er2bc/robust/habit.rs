@@ -79,6 +79,8 @@ pub(super) struct Dips {
     was_high: bool,
     /// When the last one was over, and was short.
     short: Option<Time>,
+    /// The same, whatever became of bets since.
+    was_short: Option<Time>,
     bet: Option<Bet>,
     /// Bets in a row that a fall ended before a round had shown what they were.
     undecided: u8,
@@ -124,6 +126,14 @@ impl Dips {
             self.fell.take_if(|(fell, through)| asked > *fell && received > OVER * *through)
         {
             self.short = (asked.since(fell) < SOON).then_some(asked);
+            self.was_short = self.short.or(self.was_short);
+        }
+    }
+
+    /// The last fall was to `through`.
+    pub(super) fn correct(&mut self, through: f64) {
+        if let Some((_, before)) = &mut self.fell {
+            *before = through;
         }
     }
 
@@ -142,6 +152,11 @@ impl Dips {
         let bet = self.bet?;
         self.lose(now);
         Some(bet.from)
+    }
+
+    /// One was short, not long ago.
+    pub(super) fn were_short(&self, now: Time) -> bool {
+        self.was_short.is_some_and(|over| now.since(over) <= REMEMBERED)
     }
 
     /// The last one was short, this one began near the height, and bets were not lost of late.

@@ -35,13 +35,18 @@ impl Looks {
         (seconds > 0.0).then(|| ((last - first) as f64 * 8.0 / seconds, seconds))
     }
 
-    /// The least rate over tenths of a second of the last three, bit/s; none when less is known.
-    pub(in super::super) fn least(&self) -> Option<f64> {
-        let mut least = f64::INFINITY;
-        for to in [0, 2, 4] {
-            least = least.min(self.rate(to + 2, to)?.0);
-        }
-        Some(least)
+    /// The same since the look at `at`.
+    fn since(&self, at: Time) -> Option<(f64, f64)> {
+        let back = self.0.iter().rev().position(|(look, _)| *look <= at)?;
+        self.rate(back, 0)
+    }
+
+    /// The least rate over tenths of the last `seconds`, or of what is remembered, bit/s; none when less than three are known.
+    pub(in super::super) fn least(&self, seconds: f64) -> Option<f64> {
+        let tenths = (3.0f64.max(seconds * 10.0)) as usize + 1;
+        let rates = (0..tenths).map_while(|tenth| self.rate(2 * tenth + 2, 2 * tenth));
+        let (known, least) = rates.fold((0, f64::INFINITY), |(n, least), (rate, _)| (n + 1, least.min(rate)));
+        (known >= 3).then_some(least)
     }
 }
 
@@ -58,6 +63,8 @@ pub(in super::super) struct Watch {
     looks: Looks,
     budget: Budget,
     told: Option<(Time, f64)>,
+    /// It was measured over few packets, or over less than a look of the time since the fall.
+    is_rough: bool,
 }
 
 impl Watch {
@@ -74,13 +81,22 @@ impl Watch {
     /// A second report within this time needs half the rate again.
     const PAUSE: Span = Span::from_millis(700);
 
+    /// A report is exact after so many packets, or after so many seconds.
+    const ENOUGH: f64 = 10.0;
+    const AT_LAST: f64 = 0.8;
+    /// What is so far from the report before is news.
+    const NEWS: f64 = 0.05;
+
     pub(in super::super) const fn new() -> Self {
-        Self { looks: Looks(VecDeque::new()), budget: Budget::new(), told: None }
+        Self { looks: Looks(VecDeque::new()), budget: Budget::new(), told: None, is_rough: false }
     }
 
     /// Looks at `now`. What is to be reported, if anything, counts as such.
     pub(in super::super) fn look(&mut self, now: Time, passed: Passed) -> Option<Fall> {
         self.looks.add(now, passed);
+        if let Some(exact) = self.exact(now) {
+            return Some(exact);
+        }
         for window in Self::WINDOWS {
             let (before, _) = self.looks.rate(window + Self::BEFORE, window)?;
             let (lately, seconds) = self.looks.rate(window, 0)?;
@@ -98,9 +114,24 @@ impl Watch {
             if !is_news || !self.budget.take(now) {
                 return None;
             }
-            self.told = Some((now, rate));
+            (self.told, self.is_rough) = (Some((now, rate)), true);
             return Some(Fall { rate, seconds });
         }
         None
+    }
+
+    /// What is to be reported once more, since more packets have come by now.
+    fn exact(&mut self, now: Time) -> Option<Fall> {
+        let (at, told) = self.told.filter(|_| self.is_rough)?;
+        let (rate, seconds) = self.looks.since(at)?;
+        if rate * seconds < Self::ENOUGH * Self::PACKET && seconds < Self::AT_LAST {
+            return None;
+        }
+        self.is_rough = false;
+        if (rate / told.max(1.0) - 1.0).abs() < Self::NEWS || !self.budget.take(now) {
+            return None;
+        }
+        self.told = Some((at, rate));
+        Some(Fall { rate, seconds })
     }
 }
