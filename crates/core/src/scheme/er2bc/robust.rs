@@ -27,6 +27,7 @@
 //! | R9b | what was sent above R' / (1 - p0) for one and a half times the report's time and a round trip waits, up to Q: q_f seconds. W = R' / (1 - p0) less a share of `YIELDS` q_f / (q_f + RTT), at most q_f / `GONE_IN` and `DEEP`, at least 0.15, and 0.15 where a fall was short less than 30 s ago, see R12. An answer may wait for 1.3 q_f |
 //! | R9c | the other gateway reports again when ten packets have come, 0.8 s later at most, if that is 5 % from R'. For `EXACT` it takes the place of R' when all that it counted was sent before W fell, or it is above `DRAINS_BY` W, which only a queue explains, or above R' |
 //! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE`; without a queue W comes back to `RETURNS` of it at once; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's |
+//! | R9e | where A is above `ALONE` R' / (1 - p0) of a fall that W has not come back from, nobody else has a good part of C, whatever the slope says: beside traffic that yields nothing, what came of far more would be a fifth above A |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
 //! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of a fall, less than 30 s ago, and this fall began from `NEAR` of the height or more, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first: a bet. It is won by a round after it in which `WON` of that comes, and lost by one in which less does, by the second overdue answer in a row, which takes W back at once, or by the second fall in a row that comes before such a round. After a lost one falls are no longer short; after the second in a row the next bet waits for 4 s, and twice as long after each more, up to 64 |
@@ -93,6 +94,8 @@ const STANDS: Span = Span::from_secs(8);
 const DRAINS: Span = Span::from_secs(3);
 /// Loss teaches the path's share up to this many times what was seen to come.
 const BEYOND_PEAK: f64 = 1.01;
+/// A above this share of what came when far more was sent: nobody else shares the path.
+const ALONE: f64 = 0.9;
 /// Others have a good part of the capacity when it is this many times what is free.
 const SHARED: f64 = 1.5;
 /// While others share the path, W grows by steps up to this many times what was free.
@@ -199,6 +202,8 @@ pub(super) struct Robust {
     cut: Option<Time>,
     /// What was sent too much before that.
     flood: Option<Flood>,
+    /// What came in the last fall, by a report, until W is back.
+    reported: Option<f64>,
     /// Questions overdue since the last answer.
     silent: u32,
     /// W that they leave.
@@ -278,6 +283,7 @@ impl Robust {
             told: false,
             cut: None,
             flood: None,
+            reported: None,
             silent: 0,
             heard: 0.0,
             expected: 0.0,
@@ -318,7 +324,7 @@ impl Robust {
         (self.least, self.shortest) = (Least::new(WINDOW), Least::new(WINDOW));
         (self.last, self.free, self.emptied, self.resume, self.before) = (None, None, None, None, None);
         (self.anchor, self.lid, self.foreign, self.cut, self.crest) = (None, None, None, None, None);
-        self.flood = None;
+        (self.flood, self.reported) = (None, None);
         self.others = UNKNOWN;
         (self.sway, self.dips) = (Sway::default(), Dips::default());
         (self.rtt, self.queueing, self.expected) = (f64::INFINITY, 0.0, 0.0);
@@ -423,6 +429,7 @@ impl Robust {
     /// the next answer has come through it.
     fn yielded(&mut self, now: Time, estimate: f64, through: f64) -> f64 {
         let Some(flood) = self.flood else { return estimate };
+        self.reported = Some(through);
         let (waits, rest) = self.waiting(now, flood, through);
         let until = (flood.told + Span::from_secs_f64(waits + self.rtt())).since(now).as_secs_f64();
         self.expected = self.expected.max(REPORTED).max(1.3 * waits);
@@ -758,7 +765,9 @@ impl Robust {
         if self.slope.is_learned() {
             self.others = (capacity / free).clamp(1.0, UNKNOWN);
         }
-        self.anchor = (self.slope.is_learned() && capacity > SHARED * free).then_some(free);
+        let is_alone = self.reported.is_some_and(|reported| free > ALONE * reported);
+        let is_shared = self.slope.is_learned() && capacity > SHARED * free && !is_alone;
+        self.anchor = is_shared.then_some(free);
         let fell = view.rho > 1.15 && view.sent > 1.1 * view.through || free < BELOW * estimate;
         if fell && is_deep {
             self.hurry = self.hurry.max(3);
@@ -880,6 +889,7 @@ impl Robust {
             next = next.min(height.max(base));
             if next >= height {
                 (self.height, self.streak, self.crest) = (None, 0, Some(height));
+                self.reported = None;
             }
         }
         match self.lid.filter(|lid| next > lid.at && view.asked.since(lid.since) < lid.lasts) {

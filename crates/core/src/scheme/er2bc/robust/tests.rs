@@ -634,6 +634,20 @@ fn w_goes_back_to_what_was_reported_when_the_queue_is_gone() {
     near(rounds.law.step(1e6, now + Span::from_secs(5)), 60e3, "later");
 }
 
+/// R9e: the slope says that the path has 2 Mb/s, since 1 Mb/s more stretched rounds by half, and 1 is free. Where 1 Mb/s came of 4,
+/// that was noise.
+#[test]
+fn a_report_tells_that_nobody_shares_the_path() {
+    for (reported, is_shared) in [(None, true), (Some(1e6), false), (Some(1.3e6), true)] {
+        let mut rounds = Rounds::new();
+        rounds.law.reported = reported;
+        rounds.round(1e6, 1e6, 83, 0, 20.0);
+        (0..50).for_each(|_| rounds.law.slope.learn(1e6, 0.5, 2e6));
+        rounds.round(1e6, 1e6, 83, 0, 20.0);
+        assert_eq!(rounds.law.anchor.is_some(), is_shared, "{reported:?}");
+    }
+}
+
 /// Nothing of the past compares with what comes after a restart; W alone stays.
 #[test]
 fn after_a_restart_the_least_delay_is_a_new_one() {
