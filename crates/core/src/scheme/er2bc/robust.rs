@@ -506,8 +506,8 @@ impl Robust {
         let capacity = self.others * through;
         let now = view.asked + Span::from_secs_f64(view.answered_after);
         let parts = self.past.between(view.asked, now);
-        let ahead =
-            parts.fold(view.queue, |queue, (w, seconds)| (queue + (w / through - 1.0) * seconds).max(0.0));
+        let ahead = parts
+            .fold(view.queue, |queue, (w, seconds)| (queue + (w - through) / capacity * seconds).max(0.0));
         self.aim(through, capacity, ahead, true, &View { through, ..*view })
     }
 

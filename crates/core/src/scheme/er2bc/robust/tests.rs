@@ -586,8 +586,8 @@ fn a_report_cuts_unless_less_was_sent() {
     assert!(rounds.round(cut, 4e6, 333, 17, 20.0) > cut, "after it");
 }
 
-/// R9a: 1 Mb/s arrives of 5, and the round that the report lies in ends with a queue. 20 ms: in 50 ms 0.4 Mb/s leave nothing of
-/// it, and W = 1 + 1.5 * 30 / 1000 = 1.045 Mb/s. 620 ms: W is `DEEP` below.
+/// R9a: 1 Mb/s arrives of 5, and the round that the report lies in ends with a queue. 20 ms: in 50 ms 0.4 Mb/s drain all of it
+/// from a path of 1.5 Mb/s, and W = 1 + 1.5 * 30 / 1000 = 1.045 Mb/s. 620 ms: W is `DEEP` below.
 #[test]
 fn the_queue_after_a_report_is_known_from_the_first_answer() {
     for (queue, expected) in [(20.0, 1.045e6), (620.0, 0.4e6)] {
