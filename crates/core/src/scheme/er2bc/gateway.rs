@@ -5,7 +5,7 @@ use super::mismatch::Mismatch;
 use super::probe::{Body, Counters, Message, Report, Seq, WATCHED};
 use super::robust::Hurry;
 use super::robust::pace::Pace;
-use super::robust::watch::{Looks, POLL, Watch};
+use super::robust::watch::{LOOK, Looks, POLL, Watch};
 use super::shares::{Plan, Shares};
 use crate::control::{Action, Controller, Gauges, Observation, Outbox, Passed, body};
 use crate::id::{NodeId, PortId};
@@ -349,7 +349,7 @@ impl Receiver {
 
     fn look(&mut self, now: Time, passed: Passed, out: &mut Outbox) {
         let Some(watching) = self.watch.as_mut().filter(|watching| now >= watching.next) else { return };
-        watching.next = now + POLL;
+        watching.next = now + LOOK;
         if let Some((seq, number)) = &mut self.asked
             && let Some(fall) = watching.watch.look(now, passed)
         {
@@ -370,7 +370,7 @@ impl Controller for Receiver {
             Observation::Tick { .. } => {
                 if let Some(watching) = &mut self.watch {
                     // Counters that are unknown now may be known at the next look.
-                    watching.next = watching.next.max(now + POLL);
+                    watching.next = watching.next.max(now + LOOK);
                 }
                 self.watch.take_if(|watching| watching.until <= now);
                 return;
@@ -387,7 +387,7 @@ impl Controller for Receiver {
                 out.push(Action::Probe { to: self.sender, payload });
             }
             Ok(Message { body: Body::Watch, .. }) => {
-                let new = || Watching { watch: Watch::new(), until: now, next: now + POLL };
+                let new = || Watching { watch: Watch::new(), until: now, next: now + LOOK };
                 self.watch.get_or_insert_with(new).until = now + WATCHED;
             }
             _ => {}

@@ -72,6 +72,8 @@ const PACKET: f64 = 12e3;
 const UNKNOWN: f64 = 1.5;
 /// Queues ahead above this many times the target are left at once.
 const FALLEN: f64 = 4.0;
+/// What is left of a fall is long above this many times the target.
+const LONG: f64 = 8.0;
 /// Seconds that an answer may take beyond the least round-trip time and the last queueing.
 const PATIENCE: f64 = 0.1;
 /// The same before any answer.
@@ -111,7 +113,7 @@ const NEAR: f64 = 0.5;
 /// Rounds of growth in a row after which it is the path that moves.
 const SURE: u32 = 2;
 /// Share of what is free that drains the end of a long queue: W is to be within a tenth of what is free soon.
-const TENTH: f64 = 0.09;
+const TENTH: f64 = 0.07;
 /// Most of what is free that a step is after a report, where answers come at once.
 const SMALL: f64 = 0.05;
 /// Part of a step that W goes below what is free to drain a short queue.
@@ -606,6 +608,7 @@ impl Robust {
             through: round.sent / rho,
             grows: round.stretch > 1.005 + 0.5 * grain / round.span.max(1e-3),
             asked: round.asked,
+            began: Time::from_nanos(start),
             answered_after: round.answered_after,
             stale,
             resume,
@@ -695,7 +698,11 @@ impl Robust {
         if view.excess {
             measured += (view.through - measured).max(0.0) / 3.0;
         }
-        if let Some(known) = self.known(view.asked) {
+        if let Some(mut known) = self.known(view.asked) {
+            // More than the report said is lost.
+            if view.excess && view.sent > 1.02 * view.through && view.through < known {
+                (self.peak, known) = (view.through, view.through);
+            }
             if view.sent < BELOW * known || (measured / known - 1.0).abs() < ELSE {
                 measured = measured.clamp(RETURNS * known, known);
             } else {
@@ -835,6 +842,11 @@ impl Robust {
     /// R7.
     fn climb(&mut self, estimate: f64, view: &View, from: f64) -> f64 {
         if !view.is_used() {
+            // What is sent takes a while to grow after W.
+            let is_young =
+                self.raised.is_some_and(|raised| view.asked.since(raised).as_secs_f64() < self.cycle);
+            let is_low = self.height.is_some_and(|height| estimate < BELOW * height);
+            self.tentative |= self.streak > 0 && is_young && is_low;
             return estimate;
         }
         // Later steps upward are still on their way: this round says nothing of them.
@@ -842,23 +854,35 @@ impl Robust {
             self.raised.is_none_or(|raised| view.asked > raised + Span::from_secs_f64(self.cycle / 10.0));
         let base = if is_news { estimate.max(from) } else { view.held.max(from).min(estimate.max(from)) };
         let room = (0.5 * self.full / base).min(f64::max(ROOM, self.rtt.min(1.0) / 4.0));
+        let is_near = self.crest.is_some_and(|crest| base >= BELOW * crest);
+        if is_near
+            && !self.dips.were_short(view.asked)
+            && self.raised.is_some_and(|raised| view.began < raised)
+        {
+            return estimate;
+        }
+        let mut streak = self.streak;
         if view.grows {
-            self.streak = self.streak.min(1);
+            streak = streak.min(1);
+            // Far below the height one round with a queue in it is the traffic's own.
+            if self.height.is_none_or(|height| base >= BELOW * height) {
+                self.streak = streak;
+            }
             // More than the path carries is sent already.
             if self.height.is_none() && !self.starting {
                 return estimate;
             }
         }
-        let gain = match self.streak {
+        let gain = match streak {
             n if self.starting => 0.5 * f64::from(1u32 << n.min(8)),
             0 | 1 => 0.0,
-            _ if self.crest.is_some_and(|crest| base >= BELOW * crest) => 0.0,
+            _ if is_near => 0.0,
             n => 0.05 * f64::from(1u32 << (n - 1).min(8)),
         };
         // What the path carried before a fall it often carries again.
         let least = match self.height {
             Some(height) if base < height => KNOWN,
-            _ if self.streak > 4 => 0.1,
+            _ if streak > 4 => 0.1,
             _ => 0.05,
         };
         let most = (room / (self.cycle / 4.0 + self.rtt.min(1.0))).clamp(least, 1.0);
@@ -914,7 +938,7 @@ impl Robust {
         let drain = if view.stale && ahead > target / 2.0 { shoot } else { DRAIN * shoot };
         // That of a fall drains at once.
         let slow = self.rtt.min(0.6);
-        let most = if ahead > FALLEN * target { DEEP } else { TENTH };
+        let most = if ahead > LONG * target { DEEP } else { TENTH };
         let fast = free * ((ahead - 2.0 * target) / (0.3 + slow / 2.0)).clamp(0.0, most);
         let deep = if self.height.is_some() { fast } else { 0.0 };
         let aimed = free + (capacity * (goal - ahead) / self.cycle).clamp(-drain.max(deep), shoot);

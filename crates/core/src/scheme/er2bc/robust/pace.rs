@@ -95,10 +95,15 @@ impl Budget {
     }
 
     pub(in super::super) fn take(&mut self, now: Time) -> bool {
+        self.take_of(now, 1.0)
+    }
+
+    /// The same when at least `least` are left.
+    pub(in super::super) fn take_of(&mut self, now: Time, least: f64) -> bool {
         let seconds = now.since(self.refilled).as_secs_f64();
         self.tokens = (self.tokens + Self::REFILL * seconds).min(Self::DEPTH);
         self.refilled = now;
-        let may = self.tokens >= 1.0;
+        let may = self.tokens >= least;
         if may {
             self.tokens -= 1.0;
         }

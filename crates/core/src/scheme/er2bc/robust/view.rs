@@ -24,6 +24,8 @@ pub(super) struct View {
     /// The queue grew within the round.
     pub(super) grows: bool,
     pub(super) asked: Time,
+    /// When it began.
+    pub(super) began: Time,
     pub(super) answered_after: f64,
     /// W of the round, and at its end.
     pub(super) wanted: f64,

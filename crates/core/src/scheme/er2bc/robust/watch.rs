@@ -6,15 +6,16 @@ use super::pace::Budget;
 use crate::control::Passed;
 use crate::time::{Span, Time};
 
-/// How often.
+/// How often the sender does, and the receiver.
 pub(in super::super) const POLL: Span = Span::from_millis(50);
+pub(in super::super) const LOOK: Span = Span::from_millis(25);
 
 /// What has passed at the last looks, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Looks(VecDeque<(Time, u64)>);
 
 impl Looks {
-    const MOST: usize = 32;
+    const MOST: usize = 64;
 
     /// Adds a look. Counters that went back clear the earlier looks.
     pub(in super::super) fn add(&mut self, now: Time, passed: Passed) {
@@ -68,13 +69,13 @@ pub(in super::super) struct Watch {
 }
 
 impl Watch {
-    /// Looks that are compared with those before them: 0.1 to 0.8 s.
-    const WINDOWS: [usize; 4] = [2, 4, 8, 16];
+    /// Looks that are compared with those before them, 0.05 to 0.8 s, and how many packets must have been due in them. The shortest
+    /// takes many: what comes in bursts is not always there.
+    const WINDOWS: [(usize, f64); 5] = [(2, 40.0), (4, 10.0), (8, 10.0), (16, 10.0), (32, 10.0)];
     /// Looks before a window that say what the rate was: half a second.
-    const BEFORE: usize = 10;
-    /// Bits of a packet, and how many packets must have been due in a window.
+    const BEFORE: usize = 20;
+    /// Bits of a packet.
     const PACKET: f64 = 12e3;
-    const DUE: f64 = 10.0;
     /// The rate fell when it is below this share of what it was, and three standard deviations of a Poisson count below it.
     const FELL: f64 = 0.65;
     const SIGMAS: f64 = 3.0;
@@ -84,6 +85,8 @@ impl Watch {
     /// A report is exact after so many packets, or after so many seconds.
     const ENOUGH: f64 = 10.0;
     const AT_LAST: f64 = 0.8;
+    /// It needs so much of the budget: falls are worth more.
+    const SPARE: f64 = 4.0;
     /// What is so far from the report before is news.
     const NEWS: f64 = 0.05;
 
@@ -97,15 +100,15 @@ impl Watch {
         if let Some(exact) = self.exact(now) {
             return Some(exact);
         }
-        for window in Self::WINDOWS {
+        for (window, enough) in Self::WINDOWS {
             let (before, _) = self.looks.rate(window + Self::BEFORE, window)?;
             let (lately, seconds) = self.looks.rate(window, 0)?;
             let due = before * seconds / Self::PACKET;
             let came = lately * seconds / Self::PACKET;
-            if due >= Self::DUE && came >= Self::FELL * due {
+            if due >= enough && came >= Self::FELL * due {
                 return None;
             }
-            if due < Self::DUE || came >= due - Self::SIGMAS * libm::sqrt(due) {
+            if due < enough || came >= due - Self::SIGMAS * libm::sqrt(due) {
                 continue;
             }
             // The first half of the window may have been from before the fall.
@@ -128,7 +131,7 @@ impl Watch {
             return None;
         }
         self.is_rough = false;
-        if (rate / told.max(1.0) - 1.0).abs() < Self::NEWS || !self.budget.take(now) {
+        if (rate / told.max(1.0) - 1.0).abs() < Self::NEWS || !self.budget.take_of(now, Self::SPARE) {
             return None;
         }
         self.told = Some((at, rate));
