@@ -26,8 +26,8 @@
 //! | R9 | the other gateway reports that its rate fell to R', at least a packet in the time that it was measured over: W is as R9b says, when 1.25 times as much, and two packets more, was sent all the time since what it counted left; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
 //! | R9a | of the round that a report lies in, only the queue at its end is news: without one W is `RETURNS` R' / (1 - p0) at least, else D6 with R' / (1 - p0) for A |
 //! | R9b | what was sent above R' / (1 - p0) for one and a half times the report's time and a round trip waits, up to Q: q_f seconds. W = R' / (1 - p0) less a share of `YIELDS` q_f / (q_f + RTT), at most q_f / `GONE_IN` and `DEEP`, at least 0.15, and 0.15 where a fall was short less than 30 s ago, see R12. An answer may wait for 1.3 q_f |
-//! | R9c | the other gateway looks at its counter every 25 ms. It reports again when ten packets have come, 0.8 s later at most, if that is 5 % from R' and four of six reports are left. For `EXACT` it takes the place of R' when all that it counted was sent before W fell, or it is above `DRAINS_BY` W, which only a queue explains, or above R' |
-//! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE`; without a queue W comes back to `RETURNS` of it at once; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's; one that sent more, and lost for it, says that R' was too much: through takes its place |
+//! | R9c | the other gateway looks at its counter every 25 ms. It reports again when 20 packets have come, ten after 0.3 s, 0.8 s later at most, if that is 5 % from R' and four of six reports are left. For `EXACT` it takes the place of R' when all that it counted was sent before W fell, or it is above `DRAINS_BY` W, which only a queue explains, or above R' |
+//! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE`; without a queue W comes back to `RETURNS` of it at once; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's; through takes the place of R' after a round that sent more and lost for it, and after one of more than 20 packets with a queue at both ends |
 //! | R9e | where A is above `ALONE` R' / (1 - p0) of a fall that W has not come back from, nobody else has a good part of C, whatever the slope says: beside traffic that yields nothing, what came of far more would be a fifth above A |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
@@ -73,6 +73,8 @@ const PACKET: f64 = 12e3;
 const UNKNOWN: f64 = 1.5;
 /// Queues ahead above this many times the target are left at once.
 const FALLEN: f64 = 4.0;
+/// Rounds of more packets, with a queue all the time, say what is free better than a report.
+const EXACT_FROM: f64 = 20.0;
 /// What is left of a fall is long above this many times the target.
 const LONG: f64 = 8.0;
 /// Seconds that an answer may take beyond the least round-trip time and the last queueing.
@@ -700,8 +702,9 @@ impl Robust {
             measured += (view.through - measured).max(0.0) / 3.0;
         }
         if let Some(mut known) = self.known(view.asked) {
-            // More than the report said is lost.
-            if view.excess && view.sent > 1.02 * view.through && view.through < known {
+            let is_lossy = view.excess && view.sent > 1.02 * view.through && view.through < known;
+            // A queue all the time: what came is what is free.
+            if is_lossy || view.busy() && !view.spans_fall && view.packets > EXACT_FROM {
                 (self.peak, known) = (view.through, view.through);
             }
             if view.sent < BELOW * known || (measured / known - 1.0).abs() < ELSE {

@@ -340,6 +340,10 @@ fn excess_corrects_what_was_reported() {
     let w = rounds.round(1.2e6, 1.2e6, 100, 17, 40.0);
     near(rounds.law.known(now).expect("told"), 0.83 * 1.2e6, "what came");
     assert!(w < 1.01e6, "{w}");
+    rounds.round(w, 0.9e6, 20, 0, 40.0);
+    near(rounds.law.known(now).expect("told"), 0.83 * 1.2e6 * 0.9995, "20 packets say less than that");
+    rounds.round(w, 0.9e6, 75, 0, 40.0);
+    near(rounds.law.known(now).expect("told"), 0.9e6, "a queue all the time");
 }
 
 /// R4 and R5 with D6: q from 40 to 140 ms in a second, rho = T_r / T_s = 1.1 although 5 % are lost as always. through =

@@ -82,9 +82,8 @@ impl Watch {
     /// A second report within this time needs half the rate again.
     const PAUSE: Span = Span::from_millis(700);
 
-    /// A report is exact after so many packets, or after so many seconds.
-    const ENOUGH: f64 = 10.0;
-    const AT_LAST: f64 = 0.8;
+    /// A report is exact after 20 packets; after 0.3 s with 10; after 0.8 s with fewer.
+    const ENOUGH: [(f64, f64); 3] = [(0.0, 20.0), (0.3, 10.0), (0.8, 0.0)];
     /// It needs so much of the budget: falls are worth more.
     const SPARE: f64 = 4.0;
     /// What is so far from the report before is news.
@@ -127,7 +126,8 @@ impl Watch {
     fn exact(&mut self, now: Time) -> Option<Fall> {
         let (at, told) = self.told.filter(|_| self.is_rough)?;
         let (rate, seconds) = self.looks.since(at)?;
-        if rate * seconds < Self::ENOUGH * Self::PACKET && seconds < Self::AT_LAST {
+        let came = rate * seconds / Self::PACKET;
+        if !Self::ENOUGH.iter().any(|&(least, packets)| seconds >= least && came >= packets) {
             return None;
         }
         self.is_rough = false;
