@@ -6,8 +6,9 @@ use super::pace::Budget;
 use crate::control::Passed;
 use crate::time::{Span, Time};
 
-/// How often the sender does, and the receiver.
+/// How often the sender looks.
 pub(in super::super) const POLL: Span = Span::from_millis(50);
+/// How often the receiver does: it is the one that sees a fall.
 pub(in super::super) const LOOK: Span = Span::from_millis(25);
 
 /// What has passed at the last looks, oldest first.
