@@ -41,12 +41,14 @@ mod habit;
 mod noise;
 pub(super) mod pace;
 mod past;
+mod told;
 mod view;
 pub(super) mod watch;
 
 use self::habit::{Dips, Lid, Sway};
 use self::noise::{Acquittal, Noise, Suspect, Unproven};
 use self::past::Past;
+use self::told::Flood;
 use self::view::{USED, View};
 use super::delay::{Least, Round, Slope};
 use crate::time::{Span, Time};
@@ -123,19 +125,8 @@ const SMALL: f64 = 0.05;
 const DRAIN: f64 = 0.75;
 /// Most of what comes through that is not sent, so that the queue of a fall drains.
 const DEEP: f64 = 0.6;
-/// Part of what waits after a report that is to have gone before the next answer.
-const YIELDS: f64 = 0.8;
-/// Seconds in which a queue that a report left is to have gone, if it may.
-const GONE_IN: f64 = 1.2;
-/// A report so soon after another says the same more exactly.
-const EXACT: Span = Span::from_millis(1_500);
-/// More than W by this comes only while a queue drains.
-const DRAINS_BY: f64 = 1.15;
-/// For so long what came after a report says what is free, when rounds say nothing else by this share.
-const TOLD_FOR: Span = Span::from_secs(5);
+/// Share by which a round says something else than a report.
 const ELSE: f64 = 0.3;
-/// Seconds of queueing that answers may have after a report.
-const REPORTED: f64 = 0.6;
 
 /// Why a round is to be short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -223,17 +214,6 @@ struct Last {
     rho: f64,
     busy: bool,
     standing: bool,
-}
-
-/// What was sent after a fall that was reported.
-#[derive(Clone, Copy, Debug)]
-struct Flood {
-    /// When the report came.
-    told: Time,
-    /// Bit/s until then.
-    sent: f64,
-    /// For how long, s.
-    lasted: f64,
 }
 
 /// A queue that stands.
@@ -367,60 +347,9 @@ impl Robust {
         self.proven
     }
 
-    /// R9: W after a report at `now` of `received`, measured over `seconds`, when at least `sent` was sent all the time. Of a
-    /// path that carries less than a packet in that time nothing is known.
-    pub(super) fn report(&mut self, now: Time, estimate: f64, sent: f64, received: f64, seconds: f64) -> f64 {
-        let least = PACKET / seconds.max(1e-3);
-        let through = received.max(least) / (1.0 - self.noise.share());
-        self.past.amend(estimate);
-        if let Some(next) = self.correct(now, estimate, through) {
-            return next;
-        }
-        let is_more = sent > 1.25 * through && (sent - through) * seconds > 2.0 * PACKET;
-        if !is_more || estimate < 1.05 * through {
-            return estimate;
-        }
-        self.before.get_or_insert(estimate);
-        (self.free, self.slope, self.starting, self.streak) = (None, Slope::default(), false, 0);
-        self.fall(now, estimate, through);
-        self.anchor = None;
-        self.told = true;
-        self.cut = Some(now);
-        self.hurry = 5;
-        self.flood = Some(Flood { told: now, sent, lasted: 1.5 * seconds + self.rtt() });
-        self.yielded(now, estimate, through)
-    }
-
-    /// R9c: W after a report of `through` that came soon after another, when it says the same more exactly: all that it counted was
-    /// sent before W was cut, or more came than the first said.
-    fn correct(&mut self, now: Time, estimate: f64, through: f64) -> Option<f64> {
-        let flood = self.flood.filter(|flood| now.since(flood.told) < EXACT && through < flood.sent)?;
-        let was_before = now.since(flood.told).as_secs_f64() < self.rtt || through > DRAINS_BY * estimate;
-        if !(was_before || through > self.peak) {
-            return None;
-        }
-        self.peak = through;
-        self.dips.correct(through);
-        let next = self.yielded(now, estimate, through);
-        Some(if was_before { next } else { next.max(estimate) })
-    }
-
-    /// Seconds of queue when the last report came, if `through` came, and by `now`.
-    fn waiting(&self, now: Time, flood: Flood, through: f64) -> (f64, f64) {
-        let waits = ((flood.sent - through).max(0.0) * flood.lasted).min(self.full) / through;
-        let parts = self.past.between(flood.told, now);
-        (waits, parts.fold(waits, |queue, (w, seconds)| queue + (w / through - 1.0) * seconds))
-    }
-
     /// The least round-trip time, s, at most a second.
     pub(super) fn rtt(&self) -> f64 {
         self.rtt.min(1.0)
-    }
-
-    /// R9d: what is free, by a report that is not old, at `asked`.
-    fn known(&self, asked: Time) -> Option<f64> {
-        let is_new = |flood: &Flood| asked.since(flood.told) < TOLD_FOR;
-        self.flood.filter(|flood| is_new(flood) && !self.dips.were_short(asked)).map(|_| self.peak)
     }
 
     /// How far W goes above what is free, and climbs in a round at first. After a report W is to be within a tenth of what is
@@ -428,22 +357,6 @@ impl Robust {
     fn step(&self, at: f64, asked: Time) -> f64 {
         let most = if self.known(asked).is_some() { SMALL - self.rtt.min(0.6) / 30.0 } else { 0.1 };
         f64::max(60e3, 0.03 * at).min(most * at)
-    }
-
-    /// R9b: W after a report that `through` comes: what was sent above it since the fall waits by now, and most of it has gone when
-    /// the next answer has come through it.
-    fn yielded(&mut self, now: Time, estimate: f64, through: f64) -> f64 {
-        let Some(flood) = self.flood else { return estimate };
-        self.reported = Some(through);
-        let (waits, rest) = self.waiting(now, flood, through);
-        let until = (flood.told + Span::from_secs_f64(waits + self.rtt())).since(now).as_secs_f64();
-        self.expected = self.expected.max(REPORTED).max(1.3 * waits);
-        // Where falls are short, what waits may drain when this one is over.
-        let deep = if self.dips.were_short(now) { 1.0 - BELOW } else { DEEP };
-        let share = (YIELDS * rest / until.max(0.05)).min(waits / GONE_IN).clamp(1.0 - BELOW, deep);
-        self.proven = through * (1.0 - share);
-        self.past.set(now, self.proven);
-        self.proven
     }
 
     /// The path carries `through` from now on; what it carried before, and W was, it may carry again.
@@ -500,20 +413,6 @@ impl Robust {
             self.remember(&view);
         }
         self.judge(estimate, &view)
-    }
-
-    /// R9a: W after a report, when a round that began before it says how long the queue is now.
-    fn reported(&mut self, estimate: f64, view: &View) -> f64 {
-        let through = self.peak;
-        if !view.standing {
-            return estimate.max(RETURNS * through);
-        }
-        let capacity = self.others * through;
-        let now = view.asked + Span::from_secs_f64(view.answered_after);
-        let parts = self.past.between(view.asked, now);
-        let ahead = parts
-            .fold(view.queue, |queue, (w, seconds)| (queue + (w - through) / capacity * seconds).max(0.0));
-        self.aim(through, capacity, ahead, true, &View { through, ..*view })
     }
 
     /// The most that came, and the least queue that overflowed. Both are forgotten in half an hour: it may have been another's
@@ -857,7 +756,7 @@ impl Robust {
         let is_news =
             self.raised.is_none_or(|raised| view.asked > raised + Span::from_secs_f64(self.cycle / 10.0));
         let base = if is_news { estimate.max(from) } else { view.held.max(from).min(estimate.max(from)) };
-        let room = (0.5 * self.full / base).min(f64::max(ROOM, self.rtt.min(1.0) / 4.0));
+        let room = (0.5 * self.full / base).min(f64::max(ROOM, self.rtt() / 4.0));
         let is_near = self.crest.is_some_and(|crest| base >= BELOW * crest);
         if is_near
             && !self.dips.were_short(view.asked)
@@ -889,7 +788,7 @@ impl Robust {
             _ if streak > 4 => 0.1,
             _ => 0.05,
         };
-        let most = (room / (self.cycle / 4.0 + self.rtt.min(1.0))).clamp(least, 1.0);
+        let most = (room / (self.cycle / 4.0 + self.rtt())).clamp(least, 1.0);
         // While others share the path, W grows by small steps: check for that first.
         let is_near = self.anchor.is_some_and(|anchor| base < BEYOND * anchor);
         self.crest = self.crest.filter(|crest| base < CREST * crest);
