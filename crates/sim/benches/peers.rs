@@ -1,6 +1,7 @@
-//! The engine and ns-3 on the same work: `cargo bench -p bandmaster-sim --bench peers -- FOLDER`, where FOLDER holds the sources
-//! of ns-3.37. They are built there when they are not (CMake, a C++ compiler, a quarter of an hour of two cores), at `-O3`
-//! without logging and assertions. Without a folder it measures nothing.
+//! The engine and ns-3 on the same work: `cargo bench -p bandmaster-sim --bench peers -- FOLDER [PROGRAM]`, where FOLDER holds
+//! the sources of ns-3.37. They are built there when they are not (CMake, a C++ compiler, three minutes of two cores), at
+//! `-O3` without logging and assertions. Without a folder it measures nothing. With PROGRAM it measures that `bandmaster`, a
+//! released one, with all that it does around a run, instead of the engine as the bench is compiled.
 //!
 //! Whole processes in turn, their processor time, packet-hops of each by its own count.
 
@@ -49,14 +50,16 @@ fn main() -> Outcome<()> {
     match arguments.as_slice() {
         [] => println!("Nothing to compare with. Add `-- FOLDER`, where FOLDER has the sources of ns-3.37."),
         [own, file, set @ ..] if own == "--own" => println!("{{\"hops\": {}}}", own_hops(file, set)?),
-        [folder] if !folder.starts_with('-') => println!("{}", compare(&fs::canonicalize(folder)?)?),
-        _ => return Err(format!("{arguments:?}: allowed is a folder").into()),
+        [folder, program @ ..] if !folder.starts_with('-') && program.len() < 2 => {
+            println!("{}", compare(&fs::canonicalize(folder)?, program.first())?);
+        }
+        _ => return Err(format!("{arguments:?}: allowed are a folder and a program").into()),
     }
     Ok(())
 }
 
 /// Pairs of all cases, as a table.
-fn compare(sources: &Path) -> Outcome<Table> {
+fn compare(sources: &Path, program: Option<&String>) -> Outcome<Table> {
     let libraries = libraries(sources)?;
     let mut table = Table::new();
     table.set_header([
@@ -66,11 +69,17 @@ fn compare(sources: &Path) -> Outcome<Table> {
         "ratio of pairs: median (least - most)",
     ]);
     for case in CASES {
-        let peer = program(case.name, sources, &libraries)?;
+        let peer = peer(case.name, sources, &libraries)?;
+        let set: Vec<String> = case.set.iter().map(|&key| key.to_owned()).collect();
+        let expected = own_hops(case.file, &set)? as f64;
         let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..PAIRS {
-            let mut own = Command::new(std::env::current_exe()?);
-            let (hops, speed) = timed(own.args(["--own", case.file]).args(case.set))?;
+            let (hops, speed) = match program {
+                Some(program) => (expected, expected / processor_time(&mut released(program, &case)?)?.1),
+                None => {
+                    timed(Command::new(std::env::current_exe()?).args(["--own", case.file]).args(case.set))?
+                }
+            };
             let (peers, pace) = timed(Command::new(&peer).args(case.arguments))?;
             if case.name == "cbr" && [hops, peers] != [CBR_HOPS; 2] {
                 return Err(format!("cbr made {hops} and {peers} hops; both must make {CBR_HOPS}").into());
@@ -84,15 +93,30 @@ fn compare(sources: &Path) -> Outcome<Table> {
     Ok(table)
 }
 
-/// Hops of a process, and hops per second of its processor time.
-fn timed(command: &mut Command) -> Outcome<(f64, f64)> {
+/// The same run by a program.
+fn released(program: &str, case: &Case) -> Outcome<Command> {
+    let mut command = Command::new(fs::canonicalize(program)?);
+    command.arg("run").arg(scenario(case.file));
+    command.args(["--base", "--trials", "1", "--jobs", "1", "--no-report", "--quiet"]);
+    command.args(case.set.iter().flat_map(|set| ["--set", set]));
+    Ok(command)
+}
+
+/// What a process prints, and its processor time in seconds.
+fn processor_time(command: &mut Command) -> Outcome<(Vec<u8>, f64)> {
     let before = children()?;
     let output = command.output()?;
     let took = children()? - before;
     if !output.status.success() {
         return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
-    let told: Value = serde_json::from_slice(&output.stdout)?;
+    Ok((output.stdout, took))
+}
+
+/// Hops of a process, and hops per second of its processor time.
+fn timed(command: &mut Command) -> Outcome<(f64, f64)> {
+    let (stdout, took) = processor_time(command)?;
+    let told: Value = serde_json::from_slice(&stdout)?;
     let hops = told["hops"].as_f64().ok_or("no number of hops")?;
     Ok((hops, hops / took))
 }
@@ -111,9 +135,13 @@ fn spread(mut values: Vec<f64>, digits: usize) -> String {
     format!("{median:.digits$} ({least:.digits$} - {most:.digits$})")
 }
 
+fn scenario(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(file)
+}
+
 /// Runs the base case of a file once; returns its packet-hops.
 fn own_hops(file: &str, set: &[String]) -> Outcome<u64> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(file);
+    let path = scenario(file);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let overrides = set.iter().filter_map(|text| text.split_once('='));
     let overrides = overrides.map(|(k, v)| Override { key: k.to_owned(), value: v.to_owned() }).collect();
@@ -140,15 +168,18 @@ fn libraries(sources: &Path) -> Outcome<PathBuf> {
             "-DNS3_ENABLED_MODULES=core;network;internet;point-to-point;applications;traffic-control",
         ]);
         succeed(&mut configure)?;
-        succeed(
-            Command::new("cmake").arg("--build").arg(sources.join("cmake-bandmaster")).arg("--parallel"),
-        )?;
+        // The rest of ns-3 wants modules that are not chosen.
+        let cores = std::thread::available_parallelism()?;
+        let mut build = Command::new("cmake");
+        build.arg("--build").arg(sources.join("cmake-bandmaster")).arg("--parallel").arg(cores.to_string());
+        build.arg("--target");
+        succeed(build.args(MODULES.split(' ').map(|module| format!("lib{module}"))))?;
     }
     Ok(libraries)
 }
 
 /// Compiles ns-3's program of a case.
-fn program(name: &str, sources: &Path, libraries: &Path) -> Outcome<PathBuf> {
+fn peer(name: &str, sources: &Path, libraries: &Path) -> Outcome<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/ns3");
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ns3-{name}"));
     let mut compiler = Command::new("c++");
