@@ -24,11 +24,11 @@
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one and `AGAIN_WITHIN` after it, up to `LONGEST_LID` |
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
 //! | R9 | the other gateway reports that its rate fell to R', at least a packet in the time that it was measured over: W is as R9b says, when 1.25 times as much, and two packets more, was sent all the time since what it counted left; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
-//! | R9a | of the round that a report lies in, only the queue at its end is news: without one W is `RETURNS` R' / (1 - p0) at least, else D6 with R' / (1 - p0) for A |
+//! | R9a | of the round that a report lies in, only the queue at its end is news: without one W is `RETURNS` R' / (1 - p0) at least, else D6 with R' / (1 - p0) for A, which, `CARRIES_FROM` after the report, is at most what waited and W since, over the time until that queue has gone, but `LEAST_CARRIED` of it at least |
 //! | R9b | what was sent above R' / (1 - p0) for one and a half times the report's time and a round trip waits, up to Q: q_f seconds. W = R' / (1 - p0) less a share of `YIELDS` q_f / (q_f + RTT), at most q_f / `GONE_IN` and `DEEP`, at least 0.15, and 0.15 where a fall was short less than 30 s ago, see R12. An answer may wait for 1.3 q_f |
-//! | R9c | the other gateway looks at its counter every 25 ms. It reports again when 20 packets have come, ten after 0.3 s, 0.8 s later at most, if that is 5 % from R' and four of six reports are left. For `EXACT` it takes the place of R' when all that it counted was sent before W fell, or it is above `DRAINS_BY` W, which only a queue explains, or above R' |
-//! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE`; without a queue W comes back to `RETURNS` of it at once; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's; through takes the place of R' after a round that sent more and lost for it, and after one of more than 20 packets with a queue at both ends |
-//! | R9e | where A is above `ALONE` R' / (1 - p0) of a fall that W has not come back from, nobody else has a good part of C, whatever the slope says: beside traffic that yields nothing, what came of far more would be a fifth above A |
+//! | R9c | the other gateway looks at its counter every 25 ms. It reports again when 20 packets have come, ten after 0.3 s, 0.8 s later at most, if that is 5 % from R' and four of six reports are left. For `EXACT` it takes the place of R' when all that it counted was sent before W fell, or it is above `DRAINS_BY` W, now or when that was sent, which only a queue explains, or above R' |
+//! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE`; without a queue W comes back to `RETURNS` of it at once, and grows to `ABOVE_TOLD` of it; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's; through takes the place of R' after a round that sent more and lost for it, and after one of more than 20 packets with a queue above q* at both ends; the queue ahead shrinks by 1 - S (1 - p0) / R' at least, and rho > 1.15 is no fall where A is within `AS_TOLD` of R' / (1 - p0) |
+//! | R9e | where A is above `ALONE` R' / (1 - p0) of a fall that W has not come back from, nobody else has a good part of C, whatever the slope says: beside traffic that yields nothing, what came of far more would be a fifth above A; so C is A, and the slope is learned again |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
 //! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of a fall, less than 30 s ago, and this fall began from `NEAR` of the height or more, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first: a bet. It is won by a round after it in which `WON` of that comes, and lost by one in which less does, by the second overdue answer in a row, which takes W back at once, or by the second fall in a row that comes before such a round. After a lost one falls are no longer short; after the second in a row the next bet waits for 4 s, and twice as long after each more, up to 64 |
@@ -127,6 +127,10 @@ const DRAIN: f64 = 0.75;
 const DEEP: f64 = 0.6;
 /// Share by which a round says something else than a report.
 const ELSE: f64 = 0.3;
+/// Share by which it says the same.
+const AS_TOLD: f64 = 0.1;
+/// Most that W grows to, as a multiple of what the last report, and what came since, say is free.
+const ABOVE_TOLD: f64 = 1.05;
 
 /// Why a round is to be short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,6 +218,8 @@ struct Last {
     rho: f64,
     busy: bool,
     standing: bool,
+    /// q at its end, s.
+    queue: f64,
 }
 
 /// A queue that stands.
@@ -592,6 +598,7 @@ impl Robust {
     fn measure(&mut self, view: &View) -> (f64, f64) {
         self.starting = false;
         let capacity = self.slope.capacity(self.others * view.through).max(view.through);
+        let before = self.last.map_or(0.0, |last| last.queue);
         if let Some(last) = self.last.filter(|last| last.busy && view.busy()) {
             self.slope.learn(view.sent - last.sent, view.rho - last.rho, capacity);
         }
@@ -602,8 +609,9 @@ impl Robust {
         }
         if let Some(mut known) = self.known(view.asked) {
             let is_lossy = view.excess && view.sent > 1.02 * view.through && view.through < known;
-            // A queue all the time: what came is what is free.
-            if is_lossy || view.busy() && !view.spans_fall && view.packets > EXACT_FROM {
+            // A queue all the time: what came is what is free. One of a packet or two at both ends may have been empty between.
+            let is_full = view.busy() && before.min(view.queue) > view.target;
+            if is_lossy || is_full && !view.spans_fall && view.packets > EXACT_FROM {
                 (self.peak, known) = (view.through, view.through);
             }
             if view.sent < BELOW * known || (measured / known - 1.0).abs() < ELSE {
@@ -617,7 +625,7 @@ impl Robust {
 
     fn keep(&mut self, view: &View) {
         let (busy, standing) = (view.busy() && !view.spans_fall, view.standing);
-        self.last = Some(Last { sent: view.sent, rho: view.rho, busy, standing });
+        self.last = Some(Last { sent: view.sent, rho: view.rho, busy, standing, queue: view.queue });
     }
 
     /// The queue ran empty: more is free than was measured.
@@ -676,10 +684,15 @@ impl Robust {
             self.others = (capacity / free).clamp(1.0, UNKNOWN);
         }
         let is_alone = self.reported.is_some_and(|reported| free > ALONE * reported);
+        if is_alone {
+            (self.slope, self.others) = (Slope::default(), 1.0);
+        }
         let is_shared = self.slope.is_learned() && capacity > SHARED * free && !is_alone;
         self.anchor = is_shared.then_some(free);
-        let fell = view.rho > 1.15 && view.sent > 1.1 * view.through || free < BELOW * estimate;
-        if fell && is_deep {
+        // A few packets more or less are no other fall, while a round says what the report did.
+        let is_told = self.known(view.asked).is_some_and(|known| (free / known - 1.0).abs() < AS_TOLD);
+        let grows = view.rho > 1.15 && view.sent > 1.1 * view.through && !is_told;
+        if (grows || free < BELOW * estimate) && is_deep {
             self.hurry = self.hurry.max(3);
             self.slope = Slope::default();
             self.fall(view.asked, estimate, view.through);
@@ -690,9 +703,14 @@ impl Robust {
 
     /// The queue by now, in s: it has gone on as in the round, but for what W has changed meanwhile.
     fn ahead(&self, view: &View, capacity: f64) -> f64 {
-        let trend = view.rho - 1.0;
         let now = view.asked + Span::from_secs_f64(view.answered_after);
         let parts = self.past.between(view.asked, now);
+        let trend = view.rho - 1.0;
+        // A queue that ended within the round seems to drain more slowly than it does.
+        let trend = match self.known(view.asked) {
+            Some(known) => trend.min(view.sent / known - 1.0),
+            None => trend,
+        };
         parts.fold(view.queue, |queue, (w, seconds)| {
             let more = view.sent * (w / view.wanted - 1.0).clamp(-1.0, 1.0) / capacity;
             (queue + (trend + more) * seconds).max(0.0)
@@ -803,8 +821,9 @@ impl Robust {
             self.tentative = self.streak > 0;
         }
         let mut next = base + f64::max(base * gain.min(most), self.step(base, view.asked));
-        if let Some(known) = self.known(view.asked).filter(|_| !view.grows) {
-            next = next.max(RETURNS * known);
+        if let Some(known) = self.known(view.asked) {
+            next = if view.grows { next } else { next.max(RETURNS * known) };
+            next = next.min((ABOVE_TOLD * known).max(estimate));
         }
         if let Some(height) = self.height {
             if self.dips.are_short(view.asked) && !view.grows && next < RETURNS * height {

@@ -17,6 +17,10 @@ const DRAINS_BY: f64 = 1.15;
 const TOLD_FOR: Span = Span::from_secs(5);
 /// Seconds of queueing that answers may have after a report.
 const REPORTED: f64 = 0.6;
+/// So long after a report what was sent since, and still waits, says what the path carries.
+const CARRIES_FROM: Span = Span::from_millis(500);
+/// Least share of a report that this leaves.
+const LEAST_CARRIED: f64 = 0.7;
 
 /// What was sent after a fall that was reported.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +47,7 @@ impl Robust {
         let least = PACKET / seconds.max(1e-3);
         let through = received.max(least) / (1.0 - self.noise.share());
         self.past.amend(estimate);
-        if let Some(next) = self.correct(now, estimate, through) {
+        if let Some(next) = self.correct(now, estimate, through, seconds) {
             return next;
         }
         let is_more = sent > 1.25 * through && (sent - through) * seconds > 2.0 * PACKET;
@@ -62,10 +66,17 @@ impl Robust {
     }
 
     /// R9c: W after a report of `through` that came soon after another, when it says the same more exactly: all that it counted was
-    /// sent before W was cut, or more came than the first said.
-    fn correct(&mut self, now: Time, estimate: f64, through: f64) -> Option<f64> {
+    /// sent before W was cut, or more came than was sent then, or than the first said.
+    fn correct(&mut self, now: Time, estimate: f64, through: f64, seconds: f64) -> Option<f64> {
         let flood = self.flood.filter(|flood| now.since(flood.told) < EXACT && through < flood.sent)?;
-        let was_before = now.since(flood.told).as_secs_f64() < self.rtt || through > DRAINS_BY * estimate;
+        // What it counted left a round-trip time ago, if there was no queue.
+        let back = |seconds: f64| {
+            let nanos = now.as_nanos().saturating_sub(Span::from_secs_f64(seconds).as_nanos());
+            Time::from_nanos(nanos).max(flood.told)
+        };
+        let wanted = self.past.mean(back(seconds + self.rtt()), back(self.rtt())).unwrap_or(estimate);
+        let was_before =
+            now.since(flood.told).as_secs_f64() < self.rtt || through > DRAINS_BY * wanted.min(estimate);
         if !(was_before || through > self.peak) {
             return None;
         }
@@ -104,12 +115,24 @@ impl Robust {
         self.proven
     }
 
+    /// R9a: the most that the path has carried since the last report, when a round ends with a queue that has stood since then: all
+    /// that waited or was sent, but for what still waits.
+    fn carried(&self, view: &View) -> f64 {
+        let Some(flood) = self.flood.filter(|flood| view.asked > flood.told + CARRIES_FROM) else {
+            return f64::INFINITY;
+        };
+        let waited = ((flood.sent - self.peak).max(0.0) * flood.lasted).min(self.full);
+        let sent: f64 = self.past.between(flood.told, view.asked).map(|(w, seconds)| w * seconds).sum();
+        (waited + sent) / (view.asked.since(flood.told).as_secs_f64() + view.queue)
+    }
+
     /// R9a: W after a report, when a round that began before it says how long the queue is now.
     pub(super) fn reported(&mut self, estimate: f64, view: &View) -> f64 {
-        let through = self.peak;
         if !view.standing {
-            return estimate.max(RETURNS * through);
+            return estimate.max(RETURNS * self.peak);
         }
+        self.peak = self.peak.min(self.carried(view).max(LEAST_CARRIED * self.peak));
+        let through = self.peak;
         let capacity = self.others * through;
         let now = view.asked + Span::from_secs_f64(view.answered_after);
         let parts = self.past.between(view.asked, now);
