@@ -28,7 +28,7 @@
 //! | R9b | what was sent above R' / (1 - p0) for one and a half times the report's time and a round trip waits, up to Q: q_f seconds. W = R' / (1 - p0) less a share of `YIELDS` q_f / (q_f + RTT), at most q_f / `GONE_IN` and `DEEP`, at least 0.15, and 0.15 where a fall was short less than 30 s ago, see R12. An answer may wait for 1.3 q_f |
 //! | R9c | the other gateway looks at its counter every 25 ms. It reports again when 20 packets have come, ten after 0.3 s, 0.8 s later at most, if that is 5 % from R' and four of six reports are left. For `EXACT` it takes the place of R' when all that it counted was sent before W fell, or it is above `DRAINS_BY` W, now or when that was sent, which only a queue explains, or above R' |
 //! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE`; without a queue W comes back to `RETURNS` of it at once, and grows to `ABOVE_TOLD` of it; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's; through takes the place of R' after a round that sent more and lost for it, and after one of more than 20 packets with a queue above q* at both ends; the queue ahead shrinks by 1 - S (1 - p0) / R' at least, and rho > 1.15 is no fall where A is within `AS_TOLD` of R' / (1 - p0) |
-//! | R9e | where A is above `ALONE` R' / (1 - p0) of a fall that W has not come back from, nobody else has a good part of C, whatever the slope says: beside traffic that yields nothing, what came of far more would be a fifth above A; so C is A, and the slope is learned again |
+//! | R9e | where A is above `ALONE` R' / (1 - p0) of a fall that W has not come back from, nobody else has a good part of C, whatever the slope says: beside traffic that yields nothing, what came of far more would be a fifth above A |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
 //! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of a fall, less than 30 s ago, and this fall began from `NEAR` of the height or more, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first: a bet. It is won by a round after it in which `WON` of that comes, and lost by one in which less does, by the second overdue answer in a row, which takes W back at once, or by the second fall in a row that comes before such a round. After a lost one falls are no longer short; after the second in a row the next bet waits for 4 s, and twice as long after each more, up to 64 |
@@ -684,9 +684,6 @@ impl Robust {
             self.others = (capacity / free).clamp(1.0, UNKNOWN);
         }
         let is_alone = self.reported.is_some_and(|reported| free > ALONE * reported);
-        if is_alone {
-            (self.slope, self.others) = (Slope::default(), 1.0);
-        }
         let is_shared = self.slope.is_learned() && capacity > SHARED * free && !is_alone;
         self.anchor = is_shared.then_some(free);
         // A few packets more or less are no other fall, while a round says what the report did.
