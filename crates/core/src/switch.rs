@@ -1,5 +1,6 @@
 //! The configuration of a switch's daemon: its file, and the role of its scheme at the ports of a router.
 
+pub mod bas;
 pub mod fbqm;
 
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
 use crate::qdisc;
 use crate::runtime::inventory::Inventory;
 use crate::scheme::qcbf::law::Terms;
-use crate::scheme::{Place, Role, qcbf};
+use crate::scheme::{self, Place, Role, qcbf};
 use crate::time::Span;
 use crate::units::{Dimension, Rate};
 
@@ -31,6 +32,8 @@ choice! {
         Qcbf = "qcbf",
         /// FBQM: classes of faster and slower flows, served in turn, and RED.
         Fbqm = "fbqm",
+        /// BAS: a share of the port for each flow, as a window.
+        Bas = "bas",
     }
 }
 
@@ -58,7 +61,7 @@ pub struct Deployment {
     pub metrics: Option<SocketAddr>,
     /// Form of the log.
     pub log: Log,
-    /// Parameters of QCBF's role, or of FBQM's discipline.
+    /// Parameters of QCBF's role, of FBQM's discipline, or of BAS's roles.
     pub params: Params,
 }
 
@@ -112,7 +115,7 @@ static PORT: TableDef = TableDef {
     header: "[[ports]]",
     doc: "A port of the router",
     keys: &[keys! {
-        /// Network device by which data depart; with QCBF, their acknowledgements arrive by it
+        /// Network device by which data depart; with QCBF and BAS, their acknowledgements arrive by it
         "interface": Kind::Text, required;
         /// Its sending rate: that of its link, or of a shaper at it
         "rate": Kind::Quantity(Dimension::Rate), required;
@@ -123,7 +126,10 @@ static PORT: TableDef = TableDef {
 
 /// The keys of a switch's file, table by table, for their documentation.
 pub fn reference() -> Vec<(&'static str, Vec<&'static Key>)> {
-    [&FILE, &QCBF, &fbqm::TABLE, &PORT].into_iter().map(|def| (def.header, def.keys_for(None))).collect()
+    [&FILE, &QCBF, &fbqm::TABLE, &bas::TABLE, &PORT]
+        .into_iter()
+        .map(|def| (def.header, def.keys_for(None)))
+        .collect()
 }
 
 /// Reads a switch's file. `file` is its name in messages.
@@ -144,6 +150,7 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     let params = file.item("role").and_then(|_| match file.choice("scheme")? {
         Scheme::Qcbf => qcbf(reader, &file, &ports),
         Scheme::Fbqm => fbqm::read(reader, &file, &ports),
+        Scheme::Bas => bas::read(reader, &file),
     });
     let params = params?;
     Some(Deployment {
@@ -233,6 +240,7 @@ impl Scheme {
         match self {
             Self::Qcbf => qcbf::DEF.name,
             Self::Fbqm => qdisc::fbqm::DEF.name,
+            Self::Bas => scheme::bas::DEF.name,
         }
     }
 }
@@ -253,7 +261,7 @@ impl Deployment {
         qcbf::terms(&self.params, port.rate)
     }
 
-    /// QCBF's role. FBQM has none: it is a queue discipline.
+    /// QCBF's role. FBQM has none: it is a queue discipline. [BAS](Self::bas_roles) has three.
     pub fn role(&self) -> Role {
         let ports = (0..self.ports.len() as u32).map(PortId).collect();
         let place = Place { ports, ..Place::new(&qcbf::TOR, OWN, self.params.clone()) };
@@ -288,7 +296,8 @@ mod tests {
             ("rtt =", "flows = 38\nrtt =", "38 flows of a segment each (1514 B) are more than the 57428 B"),
             ("rtt =", "ageing = \"10ms\"\nrtt =", "10ms is shorter than 100ms"),
             ("64KiB", "2kB", "below 3000B"),
-            ("\"qcbf\"", "\"bas\"", "qcbf"),
+            ("\"qcbf\"", "\"opentcp\"", "\"qcbf\", \"fbqm\" or \"bas\""),
+            ("\"qcbf\"", "\"bas\"", "buffer"),
             ("\"qcbf\"", "\"fbqm\"", "buffer"),
             ("[[ports]]", "[[port]]", "ports"),
             ("\"lan0\"", "\"\"", "`` is no name of a network device: write 1 to 15 bytes"),

@@ -25,6 +25,9 @@ static long (*skb_store)(struct __sk_buff *, u32, const void *, u32, u64) = (voi
 static long (*csum_replace)(struct __sk_buff *, u32, u64, u64, u64) = (void *)11;
 static long (*ring_output)(void *, void *, u64, u64) = (void *)130;
 static u64 (*coarse_time)(void) = (void *)160;
+#ifdef TIMED
+static u64 (*exact_time)(void) = (void *)5;
+#endif
 
 // --- What the programs are told, and tell: the same layouts as in kernel/windows.rs.
 
@@ -114,6 +117,32 @@ struct {
     int (*max_entries)[ROOM_OF_EVENTS];
 } EVENTS SEC(".maps");
 
+#ifdef TIMED
+// How long round trips of a flow take, by its number: from here to the receiver and back, and from here to the sender and back.
+enum { FAR = 0, NEAR = 1, HALVES = 2 };
+struct half { // microseconds; 0: not measured
+    u32 last, least, smoothed;
+};
+
+struct times {
+    // What is waited for and, below it, since when in microseconds; 0: nothing. Each is written at once: two processors may have
+    // the two directions.
+    u64 data;    // an acknowledgement of the sender's data up to here
+    u64 reply;   // one of what the receiver sent up to here
+    u64 echo;    // the receiver's timestamp, returned by the sender
+    u32 clock;   // the receiver's timestamp, seen last
+    u32 has;     // SYNs that were seen
+    struct half halves[HALVES];
+};
+struct {
+    int (*type)[HASH];
+    u32 *key;
+    struct times *value;
+    int (*max_entries)[2 * MOST_FLOWS];
+    int (*map_flags)[NO_PREALLOC];
+} TIMES SEC(".maps");
+#endif
+
 INLINE void count(u32 what) {
     u64 *count = map_lookup(&COUNT, &what);
     if (count) ++*count;
@@ -164,6 +193,16 @@ INLINE long add(const struct segment *segment, const struct flow *flow) {
 INLINE void take_out(const struct segment *segment) {
     if (segment->is_short) map_delete(&SHORT_FLOWS, &segment->short_name);
     else map_delete(&FLOWS, &segment->name);
+}
+
+// Nobody asks for its times any more.
+INLINE void forget_times(const struct flow *flow) {
+#ifdef TIMED
+    u32 number = flow->number;
+    map_delete(&TIMES, &number);
+#else
+    (void)flow;
+#endif
 }
 
 // The whole name, for those who are told.
@@ -380,6 +419,7 @@ INLINE void offer(u32 arrives, const struct segment *segment, struct flow *flow,
     u32 zero = 0, *number = map_lookup(&NUMBER, &zero);
     if (!number) return;
     other.has &= ~OF_THE_RECEIVER;
+    forget_times(flow);
     flow->number = __sync_fetch_and_add(number, 1);
     flow->window = 0;
     flow->begin = flow->came = flow->acked = begin;
@@ -408,6 +448,7 @@ INLINE void begin(struct __sk_buff *skb, u32 arrives, const struct segment *segm
     // A SYN that is sent again begins where it did; one of a receiver does not tell where that is.
     if (flow && !answers && (has_ended(flow) || (!arrives && flow->sender.end.has & HAS_SYN && flow->begin != begin))) {
         tell(REPLACED, &segment->name, flow);
+        forget_times(flow);
         take_out(segment);
         flow = 0;
     }
@@ -463,6 +504,66 @@ INLINE int begins_anew(u32 acknowledged, u32 *seen, u32 *stray) {
     return 0;
 }
 
+#ifdef TIMED
+enum { OPTIONS_OF_TIMESTAMPS = 12, NOP_NOP_TIMESTAMPS = 0x0101080a };
+
+INLINE u64 since(u32 what, u32 now) {
+    return (u64)what << 32 | now | 1;
+}
+
+// What was waited for has come, if that is it.
+INLINE void measure(u64 *waits, u32 come, u32 now, struct half *half) {
+    u64 awaited = *(volatile u64 *)waits;
+    if (!awaited || (s32)(come - (u32)(awaited >> 32)) < 0) return;
+    *(volatile u64 *)waits = 0;
+    u32 sample = (now | 1) - (u32)awaited;
+    if (!sample) sample = 1;
+    half->last = sample;
+    if (!half->least || sample < half->least) half->least = sample;
+    half->smoothed = half->smoothed ? half->smoothed - half->smoothed / 8 + sample / 8 : sample;
+}
+
+// Waits for the answer to what ends here; what is sent again tells no time (Karn).
+INLINE void wait_for(u64 *waits, u32 after, u32 now, int is_again) {
+    if (is_again) *(volatile u64 *)waits = 0;
+    else if (!*(volatile u64 *)waits) *(volatile u64 *)waits = since(after, now);
+}
+
+// Before what was seen of the flow follows this segment. Each half is measured by what is acknowledged; the sender's by the
+// receiver's timestamps too, where they are in their usual place (RFC 7323, appendix A).
+INLINE void take_times(struct __sk_buff *skb, u32 arrives, const struct segment *segment, const struct flow *flow) {
+    u32 number = flow->number, now = exact_time() / 1000, syn = segment->flags & SYN;
+    struct times *times = map_lookup(&TIMES, &number);
+    if (!times) {
+        struct times none = {};
+        if (!syn || map_update(&TIMES, &number, &none, NO_EXIST)) return;
+        times = map_lookup(&TIMES, &number);
+        if (!times) return;
+    }
+    u32 after = segment->sequence + segment->payload + !!syn;
+    int is_again = (s32)(after - (arrives ? flow->replied : flow->came)) <= 0;
+    if (syn) {
+        is_again = !!(times->has & (1 + arrives));
+        times->has |= 1 + arrives;
+    }
+    if (segment->flags & ACK) measure(arrives ? &times->data : &times->reply, segment->acknowledged, now, &times->halves[arrives ? FAR : NEAR]);
+    if (syn || segment->payload) wait_for(arrives ? &times->reply : &times->data, after, now, is_again);
+    u32 stamps[OPTIONS_OF_TIMESTAMPS / 4];
+    if (syn || segment->header < TCP_HEADER + OPTIONS_OF_TIMESTAMPS || !(flow->sender.end.has & flow->receiver.end.has & HAS_TIMESTAMPS)) return;
+    if (skb_load(skb, segment->at + TCP_HEADER, stamps, sizeof(stamps), FROM_NETWORK_HEADER)) return;
+    if (__builtin_bswap32(stamps[0]) != NOP_NOP_TIMESTAMPS) return;
+    if (!arrives) {
+        measure(&times->echo, __builtin_bswap32(stamps[2]), now, &times->halves[NEAR]);
+        return;
+    }
+    // The first segment with a timestamp: what returns it was sent later. A sender with nothing under way may have nothing to send.
+    u32 clock = __builtin_bswap32(stamps[1]);
+    int is_new = (s32)(clock - times->clock) > 0 || !times->clock, is_busy = (s32)(flow->came - segment->acknowledged) > 0;
+    if (is_new) times->clock = clock;
+    if (is_new && is_busy) wait_for(&times->echo, clock, now, 0);
+}
+#endif
+
 INLINE int look(struct __sk_buff *skb, u32 arrives) {
     struct segment segment = {};
     if (skb->pkt_type == TO_ANOTHER_HOST) return NEXT;
@@ -487,6 +588,9 @@ INLINE int look(struct __sk_buff *skb, u32 arrives) {
         if (ends(flow)) tell(RESET, whole(&segment), flow);
         return NEXT;
     }
+#ifdef TIMED
+    take_times(skb, arrives, &segment, flow);
+#endif
     if (!arrives) {
         u32 after = segment.sequence + segment.payload + !!(segment.flags & (SYN | FIN));
         follow(after, &flow->came, &flow->stray);

@@ -18,7 +18,7 @@ mod routes;
 mod sketch;
 mod sockets;
 mod status;
-mod wakes;
+pub(crate) mod wakes;
 
 use std::fmt;
 use std::fs;

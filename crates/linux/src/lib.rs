@@ -31,4 +31,4 @@ mod workplan;
 pub use error::Error;
 pub use journal::{abandon, clean};
 pub use limits::{Remarks, check};
-pub use wiring::check_tun;
+pub use wiring::{check_tun, make_tun};

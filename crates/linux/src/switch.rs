@@ -1,10 +1,11 @@
-//! The daemon of a router that takes the part which a scheme has in switches: windows in passing acknowledgements (QCBF), or
-//! classes of faster and slower flows (FBQM).
+//! The daemon of a router that takes the part which a scheme has in switches: windows in passing acknowledgements, from the
+//! port's buffer (QCBF) or from each flow's share (BAS), or classes of faster and slower flows (FBQM).
 //!
 //! The deciding is done by the very program of the simulator, fed by what a program in the kernel sees. [`load`] reads a
 //! switch's file, [`plan`] says what would be changed, [`run`] does it until told to stop, [`status`] asks a running one, and
 //! [`restore`] takes away what one that was killed has left; its programs have ended with it.
 
+mod bas;
 mod fbqm;
 mod journal;
 mod life;
@@ -24,7 +25,7 @@ use crate::kernel::NoProgram;
 pub use journal::{Restored, restore};
 pub use life::run;
 pub use plan::{Plan, plan};
-pub use status::{ClassStatus, PortStatus, Status, status};
+pub use status::{ClassStatus, ConnectionStatus, PortStatus, Status, status};
 
 /// Where journal and status are when no file says otherwise.
 pub const STATE_DIRECTORY: &str = "/var/lib/bandmaster/switch";

@@ -42,9 +42,7 @@ impl Wiring {
 
     /// Makes a TUN device called `name` and gives its other side, without blocking reads.
     pub(crate) fn add_tun(&mut self, name: &str, mtu: u32) -> Result<(File, u32), Error> {
-        let failed = |error| Error::os(format!("make the device {name}"), error);
-        let file = open_tun()?;
-        syscall::make_tun(&file, name).map_err(failed)?;
+        let file = make_tun(name)?;
         let index = index(name)?;
         self.bring_up(index, name, |request| {
             request.push_mtu(mtu).push_txqlen(DEVICE_PACKETS).push_gso_max_segs(1);
@@ -135,6 +133,17 @@ impl Wiring {
 /// When there is no `/dev/net/tun`, or it is closed to this user, with what to do.
 pub fn check_tun() -> Result<(), Error> {
     open_tun().map(drop)
+}
+
+/// Makes a TUN device called `name` in the network namespace of this thread: its other side, without blocking reads. It goes with
+/// that.
+///
+/// # Errors
+/// When it cannot be made, with what to do.
+pub fn make_tun(name: &str) -> Result<File, Error> {
+    let file = open_tun()?;
+    syscall::make_tun(&file, name).map_err(|error| Error::os(format!("make the device {name}"), error))?;
+    Ok(file)
 }
 
 fn open_tun() -> Result<File, Error> {

@@ -101,7 +101,7 @@ fn the_examples_are_valid() {
         agent::parse("docs/agent.toml", &example).unwrap_or_else(|errors| panic!("{errors}"));
     }
     let switches = examples("switch.md");
-    assert_eq!(switches.len(), 2);
+    assert_eq!(switches.len(), 3);
     for example in switches {
         switch::parse("docs/switch.toml", &example).unwrap_or_else(|errors| panic!("{errors}"));
     }

@@ -12,7 +12,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::watch::status::show;
 
-/// At a router's ports, keep windows within the buffers (QCBF) or share the queue among flows (FBQM)
+/// At a router's ports, keep windows within the buffers (QCBF), share the rate among near and far hosts (BAS), or the queue among flows (FBQM)
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct SwitchArgs {

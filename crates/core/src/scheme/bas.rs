@@ -11,7 +11,7 @@ pub mod shares;
 use serde::{Deserialize, Serialize};
 
 use super::{Act, Built, Place, RoleDef, SchemeDef, Wants};
-use crate::control::FlowKey;
+use crate::control::{FlowKey, Message};
 use crate::id::{FlowId, NodeId, PortId};
 use crate::params::{Choice, Key, Kind, Params, choice, keys};
 use crate::runtime::inventory::{Inventory, Port};
@@ -170,6 +170,22 @@ const KEYS: &[Key] = keys! {
 const PLACES: usize = 3;
 /// The keys of the roles, wherever they are.
 pub(crate) const ROLE_KEYS: &[Key] = KEYS.split_at(PLACES).1;
+/// The key of the roles with this name.
+pub(crate) const fn role_key(name: &str) -> Key {
+    let mut at = 0;
+    while at < ROLE_KEYS.len() {
+        let (one, other) = (ROLE_KEYS[at].name.as_bytes(), name.as_bytes());
+        let mut same = 0;
+        while same < one.len() && same < other.len() && one[same] == other[same] {
+            same += 1;
+        }
+        if same == one.len() && same == other.len() {
+            return ROLE_KEYS[at];
+        }
+        at += 1;
+    }
+    panic!("no such key");
+}
 /// The shortest lease, in measurement intervals.
 const LEAST_LEASE: u64 = 3;
 
@@ -280,6 +296,14 @@ fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
         Built::brain(router::Router::new(&settings, allocator, place.ports.clone()))
     } else {
         Built::brain(host::Host::new(settings, allocator))
+    }
+}
+
+/// What a message of the allocator gives to flows, for reports: on the link, headers included.
+pub fn shares_in(message: &Message) -> Vec<(FlowId, Rate)> {
+    match message.read() {
+        Some(Word::Shares(shares)) => shares.iter().map(|share| (share.flow, share.rate)).collect(),
+        _ => Vec::new(),
     }
 }
 

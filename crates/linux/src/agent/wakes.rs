@@ -1,4 +1,4 @@
-//! When an agent's roles are woken.
+//! When a daemon's roles are woken.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use bandmaster_core::time::Time;
 
 /// When roles are to be woken.
 #[derive(Default)]
-pub(super) struct Wakes(BTreeMap<usize, Wake>);
+pub(crate) struct Wakes(BTreeMap<usize, Wake>);
 
 /// When a role wants to be woken, by which its runner knows the wake, and when it is.
 #[derive(Clone, Copy)]
@@ -16,16 +16,16 @@ struct Wake {
 }
 
 impl Wakes {
-    pub(super) fn plan(&mut self, role: usize, due: Time, at: Time) {
+    pub(crate) fn plan(&mut self, role: usize, due: Time, at: Time) {
         self.0.insert(role, Wake { due, at });
     }
 
-    pub(super) fn next(&self) -> Option<Time> {
+    pub(crate) fn next(&self) -> Option<Time> {
         self.0.values().map(|wake| wake.at).min()
     }
 
     /// A role to be woken by `now`, and when it wanted to be.
-    pub(super) fn due(&mut self, now: Time) -> Option<(usize, Time)> {
+    pub(crate) fn due(&mut self, now: Time) -> Option<(usize, Time)> {
         let (&role, &Wake { due, .. }) = self.0.iter().find(|(_, wake)| wake.at <= now)?;
         self.0.remove(&role);
         Some((role, due))

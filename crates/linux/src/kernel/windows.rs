@@ -10,19 +10,22 @@ use aya::programs::{ProgramFd, TestRunOptions};
 use aya::{Ebpf, TestRun};
 use bandmaster_core::id::FlowId;
 use bandmaster_core::port::window::Segment;
-use bandmaster_core::time::Time;
+use bandmaster_core::time::{Span, Time};
 use nix::time::{ClockId, clock_gettime};
 
 use super::{NoProgram, load, map, program, refused};
 use crate::syscall::{TcxPlace, programs_at};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/windows.o");
+static TIMED: &[u8] = aya::include_bytes_aligned!("../../bpf/timed.o");
 
 /// As in `bpf/windows.c`.
 const NAME: usize = 44;
 const SHORT_NAME: usize = 16;
 const DEVICE_BITS: u32 = 20;
 const FLOW: usize = 56;
+const TIMES: usize = 56;
+const HALVES: [usize; 2] = [32, 44];
 const DECIDE: &str = "decide";
 const AFTER_ETHERNET: usize = 16;
 const DECISION: usize = AFTER_ETHERNET + NAME + 12;
@@ -46,6 +49,7 @@ const TIMESTAMPS: u64 = 12;
 type Name = [u8; NAME];
 type ShortName = [u8; SHORT_NAME];
 type Row = [u8; FLOW];
+type TimesRow = [u8; TIMES];
 
 /// Which of the two programs: what a port sends, or what comes in by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,12 +237,38 @@ impl Flow {
     }
 }
 
+/// Round-trip times of a flow: from the port to its receiver and back, and to its sender and back, together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RoundTrip {
+    /// Latest.
+    pub last: Span,
+    /// The least of each half.
+    pub least: Span,
+    /// Smoothed.
+    pub smoothed: Span,
+}
+
+impl RoundTrip {
+    /// None while a half has not been measured.
+    fn of(row: &TimesRow) -> Option<Self> {
+        let sum = |at: usize| {
+            let half = |begin: usize| u32::from_ne_bytes(std::array::from_fn(|i| row[begin + at + i]));
+            let halves = HALVES.map(half);
+            (!halves.contains(&0))
+                .then(|| Span::from_micros(halves.iter().map(|half| u64::from(*half)).sum()))
+        };
+        Some(Self { last: sum(0)?, least: sum(4)?, smoothed: sum(8)? })
+    }
+}
+
 /// The programs at work; they end with it.
 pub struct Windows {
     kernel: Ebpf,
     settings: Array<MapData, [u32; 4]>,
     short_flows: HashMap<MapData, ShortName, Row>,
     flows: HashMap<MapData, Name, Row>,
+    /// By a flow's number; none: these programs measure no times.
+    times: Option<HashMap<MapData, u32, TimesRow>>,
     counts: PerCpuArray<MapData, u64>,
     events: RingBuf<MapData>,
     links: Vec<(String, Direction, SchedClassifierLinkId)>,
@@ -250,7 +280,20 @@ impl Windows {
     /// # Errors
     /// Why it does not take them.
     pub fn load() -> Result<Self, NoProgram> {
-        let mut kernel = load(OBJECT)?;
+        Self::of(load(OBJECT)?)
+    }
+
+    /// Those that measure round-trip times too.
+    ///
+    /// # Errors
+    /// Why the kernel does not take them.
+    pub fn load_timed() -> Result<Self, NoProgram> {
+        let mut kernel = load(TIMED)?;
+        let times = HashMap::try_from(map(&mut kernel, "TIMES")?).map_err(refused)?;
+        Ok(Self { times: Some(times), ..Self::of(kernel)? })
+    }
+
+    fn of(mut kernel: Ebpf) -> Result<Self, NoProgram> {
         let settings = Array::try_from(map(&mut kernel, "SETTINGS")?).map_err(refused)?;
         let short_flows = HashMap::try_from(map(&mut kernel, "SHORT_FLOWS")?).map_err(refused)?;
         let flows = HashMap::try_from(map(&mut kernel, "FLOWS")?).map_err(refused)?;
@@ -259,7 +302,7 @@ impl Windows {
         for name in [Direction::Departs.program(), Direction::Arrives.program(), DECIDE] {
             program::<SchedClassifier>(&mut kernel, name)?.load().map_err(refused)?;
         }
-        Ok(Self { kernel, settings, short_flows, flows, counts, events, links: Vec::new() })
+        Ok(Self { kernel, settings, short_flows, flows, times: None, counts, events, links: Vec::new() })
     }
 
     /// Follows the flows whose data depart by `interface`. Other programs there stay, and run after these.
@@ -348,6 +391,14 @@ impl Windows {
             }
             _ => {}
         }
+        if let Some(times) = &mut self.times {
+            let _ = times.remove(&flow.id().0);
+        }
+    }
+
+    /// Round-trip times of a flow; none: not measured yet, or never.
+    pub fn round_trip(&self, flow: &Flow) -> Option<RoundTrip> {
+        RoundTrip::of(&self.times.as_ref()?.get(&flow.id().0, 0).ok()?)
     }
 
     /// All flows.

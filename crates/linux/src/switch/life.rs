@@ -14,7 +14,7 @@ use tracing::{error, info};
 use super::journal::Entry;
 use super::machine::{BEAT, Machine};
 use super::status::Shared;
-use super::{fbqm, load, metrics, status};
+use super::{bas, fbqm, load, metrics, status};
 use crate::daemon::Error;
 use crate::daemon::signals::{End, Signals, log_to_stderr};
 use crate::daemon::state::State;
@@ -22,11 +22,11 @@ use crate::kernel::windows::now;
 
 /// Flows are looked at so often, or at once after an event, and for no more than a tenth of the time.
 const LOOK: Span = Span::from_millis(10);
-const PART: u64 = 10;
+pub(super) const PART: u64 = 10;
 /// Held for each port, as long as the process lives.
 const CLAIM: &str = "bandmaster-switch-";
 
-/// Runs the switch that `file` describes until a signal ends it. `dry_run` changes nothing: QCBF logs what would be set, FBQM counts.
+/// Runs the switch that `file` describes until a signal ends it. `dry_run` changes nothing: QCBF and BAS log what would be set, FBQM counts.
 ///
 /// # Errors
 /// When the file is wrong, the machine is not fit, or it fails on the way.
@@ -47,6 +47,7 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     };
     match deployment.scheme {
         Scheme::Qcbf => attend(Machine::new(loaded, state)?, &deployment, &signals),
+        Scheme::Bas => attend(bas::Machine::new(&loaded, state)?, &deployment, &signals),
         Scheme::Fbqm => attend(fbqm::Machine::new(loaded, state)?, &deployment, &signals),
     }
 }

@@ -21,13 +21,13 @@ use crate::kernel::NoProgram;
 use crate::kernel::windows::{Flow, Kind, Windows, now};
 
 /// A handshake that is not complete after so long is forgotten: SYNs are repeated for about as long.
-const HANDSHAKE: Span = Span::from_secs(60);
+pub(super) const HANDSHAKE: Span = Span::from_secs(60);
 
 /// Segments of the window of a flow of which the law has not spoken, as the law has it.
 const FIRST: u32 = 1;
 
 /// Events that are heard before flows are looked at.
-const EVENTS: usize = 4096;
+pub(super) const EVENTS: usize = 4096;
 /// The program in the kernel hears so often that this one lives: five times as often as it has to.
 pub(super) const BEAT: Span = Span::from_millis(100);
 
@@ -83,7 +83,7 @@ impl Host for Machine {
     fn wake(&mut self, _role: usize, _at: Time) {}
 }
 
-fn failed(why: NoProgram) -> Error {
+pub(super) fn failed(why: NoProgram) -> Error {
     Error::Failed(format!("error: {why}"))
 }
 
@@ -327,16 +327,10 @@ impl Machine {
         let faults = self.faults();
         let packets = self.windows.counts().map_err(failed)?.by_kind();
         let mut status = lock(&self.shared);
-        for fault in faults.iter().filter(|fault| !status.faults.contains(fault)) {
-            warn!(%fault, "fault");
-        }
-        for fault in status.faults.iter().filter(|fault| !faults.contains(fault)) {
-            info!(%fault, "over");
-        }
         status.ports = told;
         status.written = self.sets;
         status.packets = packets.map(|(kind, count)| (kind.to_owned(), count)).to_vec();
-        status.faults = faults;
+        change_faults(&mut status, faults);
         Ok(())
     }
 
@@ -345,18 +339,7 @@ impl Machine {
         let buffer = self.loaded.deployment.params.bytes("buffer").get();
         for port in &mut self.ports {
             let interface = &port.interface;
-            match nix::net::if_::if_nametoindex(interface.as_str()) {
-                Ok(device) if device == port.device && self.windows.is_at(device) != Ok(false) => {}
-                Ok(device) => {
-                    // It was made anew, and has lost its programs, or somebody removed one.
-                    self.windows.leave(interface);
-                    match self.windows.follow(interface) {
-                        Ok(()) => port.device = device,
-                        Err(why) => faults.push(format!("interface {interface}: {why}")),
-                    }
-                }
-                Err(_) => faults.push(format!("interface {interface}: no such device")),
-            }
+            faults.extend(stay_at(&mut self.windows, interface, &mut port.device));
             if let Ok([queue]) = queues(&[port.device]).as_deref() {
                 faults.extend(queue.lacks(interface, buffer));
             }
@@ -378,6 +361,34 @@ impl Machine {
         drop(self.windows);
         self.written.map_or(Ok(()), |(state, _)| state.forget())
     }
+}
+
+/// The programs are at the port, or come back to it: what is wrong.
+pub(super) fn stay_at(windows: &mut Windows, interface: &str, device: &mut u32) -> Option<String> {
+    match nix::net::if_::if_nametoindex(interface) {
+        Ok(now) if now == *device && windows.is_at(now) != Ok(false) => None,
+        Ok(now) => {
+            // It was made anew, and has lost its programs, or somebody removed one.
+            windows.leave(interface);
+            match windows.follow(interface) {
+                Ok(()) => *device = now,
+                Err(why) => return Some(format!("interface {interface}: {why}")),
+            }
+            None
+        }
+        Err(_) => Some(format!("interface {interface}: no such device")),
+    }
+}
+
+/// Others are told what is wrong, and the log what is so now and was not, or is over.
+pub(super) fn change_faults(status: &mut Status, faults: Vec<String>) {
+    for fault in faults.iter().filter(|fault| !status.faults.contains(fault)) {
+        warn!(%fault, "fault");
+    }
+    for fault in status.faults.iter().filter(|fault| !faults.contains(fault)) {
+        info!(%fault, "over");
+    }
+    status.faults = faults;
 }
 
 impl From<&Port> for PortStatus {

@@ -50,6 +50,7 @@ fn text(status: &Status) -> String {
     let packets = counters("kind", status.packets.iter().map(|(kind, count)| (kind.as_str(), *count)));
     registry.register("packets", "What packets did at the ports", packets);
     by_class(&mut registry, &status.ports);
+    by_share(&mut registry, status);
     registry.register("faults", "What is wrong", gauge(status.faults.len() as f64));
     let mut text = String::new();
     // Writing into a string does not fail.
@@ -104,6 +105,28 @@ fn by_class(registry: &mut Registry, ports: &[PortStatus]) {
     registry.register_with_unit("average", "What waits at a port on average", Unit::Bytes, family);
 }
 
+/// BAS's shares and round-trip times.
+fn by_share(registry: &mut Registry, status: &Status) {
+    let ports = || status.ports.iter().filter_map(|port| Some((port, port.shares?)));
+    if ports().next().is_none() {
+        return;
+    }
+    let (shares, trips): (Family<Labels, Number>, Family<Labels, Number>) = Default::default();
+    for (port, all) in ports() {
+        let labels = vec![("port", port.interface.clone())];
+        shares.get_or_create(&labels).set(all as f64);
+        let times = status.connections.iter().filter(|connection| connection.interface == port.interface);
+        let times: Vec<f64> = times.filter_map(|connection| connection.rtt).collect();
+        if !times.is_empty() {
+            trips.get_or_create(&labels).set(times.iter().sum::<f64>() / times.len() as f64 / 1e3);
+        }
+    }
+    let unit = Unit::Other("bits_per_second".to_owned());
+    registry.register_with_unit("shares", "All shares of a port together", unit, shares);
+    let help = "Mean smoothed round-trip time of a port's connections, of the first 256 of all";
+    registry.register_with_unit("round_trip", help, Unit::Seconds, trips);
+}
+
 fn classes(ports: &[PortStatus]) -> impl Iterator<Item = (&PortStatus, &ClassStatus)> {
     ports.iter().flat_map(|port| port.classes.iter().map(move |class| (port, class)))
 }
@@ -114,6 +137,7 @@ fn labels(port: &PortStatus, class: &ClassStatus) -> Labels {
 
 #[cfg(test)]
 mod tests {
+    use super::super::status::ConnectionStatus;
     use super::*;
 
     #[test]
@@ -133,5 +157,21 @@ mod tests {
             assert!(text.lines().any(|have| have == line), "{line} in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+        assert!(!text.contains("shares"), "of BAS only");
+    }
+
+    #[test]
+    fn metrics_say_what_is_shared_and_how_far_hosts_are() {
+        let port =
+            PortStatus { interface: "lan0".to_owned(), shares: Some(8_000_000), ..PortStatus::default() };
+        let at = |rtt| ConnectionStatus { interface: "lan0".to_owned(), rtt, ..ConnectionStatus::default() };
+        let connections = vec![at(Some(5.0)), at(None), at(Some(40.0))];
+        let text = text(&Status { ports: vec![port], connections, ..Status::default() });
+        for line in [
+            "bandmaster_switch_shares_bits_per_second{port=\"lan0\"} 8000000.0",
+            "bandmaster_switch_round_trip_seconds{port=\"lan0\"} 0.0225",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line} in\n{text}");
+        }
     }
 }

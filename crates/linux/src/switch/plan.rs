@@ -51,6 +51,9 @@ pub(super) fn devices(loaded: &Loaded) -> Result<Vec<u32>, String> {
     };
     let devices: Vec<u32> =
         deployment.ports.iter().map(|port| device(&port.interface)).collect::<Result<_, _>>()?;
+    if deployment.scheme == Scheme::Bas {
+        return Ok(devices);
+    }
     let buffer = deployment.params.bytes("buffer").get();
     for (port, queue) in deployment.ports.iter().zip(queues(&devices)?) {
         if let Some(why) = queue.lacks(&port.interface, buffer) {
@@ -66,16 +69,23 @@ pub fn plan(loaded: &Loaded) -> Plan {
     if deployment.scheme == Scheme::Fbqm {
         return super::fbqm::plan(loaded);
     }
+    let is_bas = deployment.scheme == Scheme::Bas;
     let mut obstacles = Vec::new();
-    if let Err(why) = Windows::load() {
+    if let Err(why) = if is_bas { Windows::load_timed() } else { Windows::load() } {
         obstacles.push(lacking(&why).to_string());
     }
     obstacles.extend(devices(loaded).err().map(|why| format!("error: {why}")));
     if super::status(Path::new(&deployment.state_directory)).is_ok() {
         obstacles.push(format!("error: a switch runs with {}", deployment.state_directory));
     }
-    let turn = deployment.params.integer("turn") as u64;
     let ports = deployment.ports.iter().map(|port| {
+        if is_bas {
+            return format!(
+                "{} {}: shared among the connections whose data depart by it; each window is a share times its round-trip time",
+                port.interface, port.rate
+            );
+        }
+        let turn = deployment.params.integer("turn") as u64;
         let whole = deployment.terms(port).whole();
         let segments = whole / bandmaster_core::switch::FRAME;
         format!(

@@ -14,6 +14,8 @@ const INGRESS: u32 = 0xffff_fff1;
 pub(super) struct Queue {
     /// Bytes that wait.
     pub(super) backlog: u64,
+    /// Bytes that it has sent.
+    pub(super) sent: u64,
     /// Kind of the discipline at the root.
     pub(super) kind: String,
     /// Bytes that its smallest FIFO holds; none: it has no FIFO that tells so.
@@ -60,6 +62,7 @@ fn read(devices: &[u32]) -> Result<Vec<Queue>, ReplyError> {
         let queue = &mut all[at];
         if header.parent == ROOT {
             queue.backlog = attributes.get_stats2()?.get_queue()?.backlog.into();
+            queue.sent = attributes.get_stats2()?.get_basic()?.bytes;
             queue.kind = attributes.get_kind()?.to_string_lossy().into_owned();
         }
         let fifo = match attributes.get_options() {

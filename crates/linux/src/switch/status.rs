@@ -38,6 +38,9 @@ pub struct Status {
     pub(super) clock: Option<Clock>,
     /// Ports, in the order of the file.
     pub ports: Vec<PortStatus>,
+    /// BAS: connections, the first 256 of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connections: Vec<ConnectionStatus>,
     /// Windows written for the program in the kernel.
     pub written: u64,
     /// What packets did at the ports, by kind.
@@ -76,12 +79,38 @@ pub struct PortStatus {
     pub budget: u64,
     /// Bytes that wait.
     pub backlog: u64,
+    /// BAS: its rate, bit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+    /// BAS: all shares together, bit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<u64>,
     /// FBQM: bytes that wait on average, as RED has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average: Option<u64>,
     /// FBQM: classes of flows, the slowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassStatus>,
+}
+
+/// A connection whose data depart by a port with BAS.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ConnectionStatus {
+    /// The port's device.
+    pub interface: String,
+    /// Address and port of the sender.
+    pub from: String,
+    /// Address and port of the receiver.
+    pub to: String,
+    /// Its share, bit/s on the link; none yet.
+    pub share: Option<u64>,
+    /// Least round-trip time in ms; none: not measured yet.
+    pub least_rtt: Option<f64>,
+    /// Smoothed round-trip time in ms.
+    pub rtt: Option<f64>,
+    /// Its window in bytes of payload.
+    pub window: Option<u64>,
 }
 
 /// A class of flows.
@@ -140,7 +169,19 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}, process {}, up {:.0} s", self.name, self.scheme, self.process, self.uptime)?;
         writeln!(f, "file         {}{}", self.file, if self.dry_run { " (dry run)" } else { "" })?;
-        for PortStatus { interface, flows, windows, budget, backlog, average, classes } in &self.ports {
+        for PortStatus { interface, flows, windows, budget, backlog, rate, shares, average, classes } in
+            &self.ports
+        {
+            if let (Some(rate), Some(shares)) = (rate, shares) {
+                writeln!(
+                    f,
+                    "port         {interface}: {flows} flows, shares of {:.3} of {:.3} Mbit/s, windows of {windows} B, \
+                     {backlog} B wait",
+                    megabits(*shares),
+                    megabits(*rate)
+                )?;
+                continue;
+            }
             if let Some(average) = average {
                 writeln!(
                     f,
@@ -156,16 +197,42 @@ impl fmt::Display for Status {
                 "port         {interface}: {flows} flows, windows of {windows} B of {budget} B, {backlog} B wait"
             )?;
         }
+        for connection in &self.connections {
+            writeln!(f, "connection   {connection}")?;
+        }
         for fault in &self.faults {
             writeln!(f, "fault        {fault}")?;
         }
         let packets: Vec<String> =
             self.packets.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         write!(f, "packets      {}", packets.join(", "))?;
-        if self.scheme == Scheme::Qcbf.name() {
+        if self.scheme != Scheme::Fbqm.name() {
             write!(f, "; {} windows written", self.written)?;
         }
         Ok(())
+    }
+}
+
+fn megabits(bits: u64) -> f64 {
+    bits as f64 / 1e6
+}
+
+impl fmt::Display for ConnectionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { interface, from, to, share, least_rtt, rtt, window } = self;
+        write!(f, "{interface} {from} > {to}: ")?;
+        match share {
+            Some(share) => write!(f, "share {:.3} Mbit/s", megabits(*share))?,
+            None => write!(f, "no share yet")?,
+        }
+        match (rtt, least_rtt) {
+            (Some(rtt), Some(least)) => write!(f, ", round trip {rtt:.3} ms (least {least:.3} ms)")?,
+            _ => write!(f, ", round trip not measured")?,
+        }
+        match window {
+            Some(window) => write!(f, ", window {window} B"),
+            None => write!(f, ", window as it is"),
+        }
     }
 }
 

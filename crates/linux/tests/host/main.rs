@@ -3,6 +3,7 @@
 mod agent;
 mod controller;
 mod discovery;
+mod edge;
 mod falsehoods;
 mod fbqm;
 mod hosts;

@@ -6,6 +6,7 @@ use aya::maps::{Array, MapData, ProgramArray};
 use aya::programs::{SchedClassifier, TestRunOptions};
 use aya::{Ebpf, TestRun};
 use bandmaster_core::rng::Stream;
+use bandmaster_core::time::Span;
 use bandmaster_linux::kernel::windows::{Direction, Flow, Windows};
 
 use super::machine::{no_lab, skip};
@@ -158,7 +159,12 @@ fn handshake(windows: &mut Windows, like: &Frame, scales: bool) {
 #[test]
 fn hostile_packets_keep_all_but_their_windows() {
     let test = "hostile_packets_keep_all_but_their_windows";
-    let Some(mut windows) = windows(test) else { return };
+    let Some(windows) = windows(test) else { return };
+    hostile(windows);
+    hostile(Windows::load_timed().unwrap_or_else(|why| panic!("{why}")));
+}
+
+fn hostile(mut windows: Windows) {
     let many: u64 = std::env::var("BANDMASTER_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000);
     let mut random = Stream::new(3, 0, "packets");
     for (is_v6, tags) in [(false, vec![]), (true, vec![]), (false, vec![5]), (true, vec![5])] {
@@ -458,7 +464,12 @@ impl Repeat {
 #[test]
 fn the_time_for_a_segment_is_told() {
     let test = "the_time_for_a_segment_is_told";
-    let Some(mut windows) = windows(test) else { return };
+    let Some(windows) = windows(test) else { return };
+    tell_times("QCBF", windows);
+    tell_times("BAS", Windows::load_timed().unwrap_or_else(|why| panic!("{why}")));
+}
+
+fn tell_times(scheme: &str, mut windows: Windows) {
     let many: usize = std::env::var("BANDMASTER_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
     let mut repeat = Repeat::load();
     let options = vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
@@ -499,7 +510,7 @@ fn the_time_for_a_segment_is_told() {
             assert!(heard * 10 >= 9 * many as u64 || direction == Direction::Departs, "{what}: {counts:?}");
             assert_eq!(counts.lowered - before.lowered, if lowers { heard } else { 0 }, "{what}");
             println!(
-                "{flows} flows, {what}: {time} ns a run, {nothing} ns without the program: {} ns",
+                "{scheme}, {flows} flows, {what}: {time} ns a run, {nothing} ns without the program: {} ns",
                 time.saturating_sub(nothing)
             );
         }
@@ -611,4 +622,64 @@ fn numbers_begin_anew_after_a_gap() {
     put(&mut windows, true, ACK, [10, 1001 + gap], 0);
     put(&mut windows, false, FIN | ACK, [1001 + gap, 10], 0);
     assert!(windows.flows().expect("read")[0].has_ended());
+}
+
+/// Both halves of a round trip are measured by the handshake, and later by what is acknowledged and by the receiver's timestamps.
+/// What is sent again tells no time, nor does a timestamp that the receiver sent before.
+#[test]
+fn round_trips_are_measured_in_halves() {
+    let test = "round_trips_are_measured_in_halves";
+    if windows(test).is_none() {
+        return;
+    }
+    let mut windows = Windows::load_timed().unwrap_or_else(|why| panic!("{why}"));
+    let stamps = |clock: u32, echo: u32| {
+        [vec![1, 1, 8, 10], clock.to_be_bytes().to_vec(), echo.to_be_bytes().to_vec()].concat()
+    };
+    let put =
+        |windows: &mut Windows, arrives: bool, flags: u8, numbers: [u32; 2], stamps: &[u8], bytes: usize| {
+            let direction = if arrives { Direction::Arrives } else { Direction::Departs };
+            let mss: &[u8] = if flags & SYN > 0 { &[2, 4, 5, 0xb4] } else { &[] };
+            let options = [stamps, mss].concat();
+            let frame =
+                Frame { flags, numbers, options, payload: vec![0; bytes], ..Frame::new(arrives, ACK) };
+            windows.try_on(direction, &frame.bytes().0, 1, 1).unwrap_or_else(|why| panic!("{why}"));
+        };
+    let wait = |millis| std::thread::sleep(Duration::from_millis(millis));
+    let flow = |windows: &Windows| windows.flows().expect("read")[0];
+    let trip = |windows: &Windows| windows.round_trip(&flow(windows));
+    let span = |begin: Instant| Span::from_nanos(begin.elapsed().as_nanos() as u64) + Span::from_micros(4);
+    let begin = Instant::now();
+    put(&mut windows, false, SYN, [0, 0], &stamps(1, 0), 0);
+    wait(20);
+    put(&mut windows, true, SYN | ACK, [9, 1], &stamps(90, 1), 0);
+    assert_eq!(trip(&windows), None, "a half is missing");
+    wait(10);
+    put(&mut windows, false, ACK, [1, 10], &stamps(2, 90), 0);
+    let first = trip(&windows).expect("measured");
+    assert!(first.last >= Span::from_millis(30) && first.last <= span(begin), "{first:?}");
+    assert_eq!((first.least, first.smoothed), (first.last, first.last));
+    // Sent again: which of the two is acknowledged nobody knows.
+    put(&mut windows, false, ACK, [1, 10], &stamps(3, 90), 1000);
+    wait(5);
+    put(&mut windows, false, ACK, [1, 10], &stamps(4, 90), 1000);
+    put(&mut windows, true, ACK, [10, 1001], &stamps(91, 3), 0);
+    assert_eq!(trip(&windows), Some(first));
+    // The receiver's half takes 8 ms, then the sender's 3: the least of each.
+    let begin = Instant::now();
+    put(&mut windows, false, ACK, [1001, 10], &stamps(5, 91), 1000);
+    put(&mut windows, false, ACK, [2001, 10], &stamps(5, 91), 1000);
+    wait(8);
+    put(&mut windows, true, ACK, [10, 2001], &stamps(92, 5), 0);
+    wait(3);
+    let before = trip(&windows).expect("measured");
+    put(&mut windows, false, ACK, [3001, 10], &stamps(6, 91), 1000);
+    assert_eq!(trip(&windows), Some(before), "a timestamp of before");
+    put(&mut windows, false, ACK, [4001, 10], &stamps(6, 92), 1000);
+    let second = trip(&windows).expect("measured");
+    assert!(second.last >= Span::from_millis(11) && second.last <= span(begin), "{second:?}");
+    assert!(second.least == second.last && second.smoothed > second.least, "{second:?}");
+    let known = flow(&windows);
+    windows.forget(&known);
+    assert_eq!(windows.round_trip(&known), None);
 }
