@@ -27,7 +27,7 @@
 //! | R9a | of the round that a report lies in, only the queue at its end is news: without one W is `RETURNS` R' / (1 - p0) at least, else D6 with R' / (1 - p0) for A, which, `CARRIES_FROM` after the report, is at most what waited and W since, over the time until that queue has gone, but `LEAST_CARRIED` of it at least |
 //! | R9b | what was sent above R' / (1 - p0) for one and a half times the report's time and a round trip waits, up to Q: q_f seconds. W = R' / (1 - p0) less a share of `YIELDS` q_f / (q_f + RTT), at most q_f / `GONE_IN` and `DEEP`, at least 0.15, and 0.15 where a fall was short less than 30 s ago, see R12. An answer may wait for 1.3 q_f |
 //! | R9c | the other gateway looks at its counter every 25 ms. It reports again when 20 packets have come, ten after 0.3 s, 0.8 s later at most, if that is 5 % from R' and four of six reports are left. For `EXACT` it takes the place of R' when all that it counted was sent before W fell, or it is above `DRAINS_BY` W, now or when that was sent, which only a queue explains, or above R' |
-//! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE`; without a queue W comes back to `RETURNS` of it at once, and grows to `ABOVE_TOLD` of it; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's; through takes the place of R' after a round that sent more and lost for it, and after one of more than 20 packets with a queue above q* at both ends; the queue ahead shrinks by 1 - S (1 - p0) / R' at least, and rho > 1.15 is no fall where A is within `AS_TOLD` of R' / (1 - p0) |
+//! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE`; without a queue W comes back to `RETURNS` of it at once; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's; through takes the place of R' after a round that sent more and lost for it, and after one of more than 20 packets with a queue above q* at both ends; the queue ahead shrinks by 1 - S (1 - p0) / R' at least, and rho > 1.15 is no fall where A is within `AS_TOLD` of R' / (1 - p0) |
 //! | R9e | where A is above `ALONE` R' / (1 - p0) of a fall that W has not come back from, nobody else has a good part of C, whatever the slope says: beside traffic that yields nothing, what came of far more would be a fifth above A |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
@@ -129,8 +129,6 @@ const DEEP: f64 = 0.6;
 const ELSE: f64 = 0.3;
 /// Share by which it says the same.
 const AS_TOLD: f64 = 0.1;
-/// Most that W grows to, as a multiple of what the last report, and what came since, say is free.
-const ABOVE_TOLD: f64 = 1.05;
 
 /// Why a round is to be short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -818,9 +816,8 @@ impl Robust {
             self.tentative = self.streak > 0;
         }
         let mut next = base + f64::max(base * gain.min(most), self.step(base, view.asked));
-        if let Some(known) = self.known(view.asked) {
-            next = if view.grows { next } else { next.max(RETURNS * known) };
-            next = next.min((ABOVE_TOLD * known).max(estimate));
+        if let Some(known) = self.known(view.asked).filter(|_| !view.grows) {
+            next = next.max(RETURNS * known);
         }
         if let Some(height) = self.height {
             if self.dips.are_short(view.asked) && !view.grows && next < RETURNS * height {
