@@ -18,7 +18,6 @@ mod routes;
 mod sketch;
 mod sockets;
 mod status;
-pub(crate) mod wakes;
 
 use std::fmt;
 use std::fs;

@@ -5,6 +5,7 @@ pub(crate) mod clock;
 pub(crate) mod metrics;
 pub(crate) mod signals;
 pub(crate) mod state;
+pub(crate) mod wakes;
 
 use std::fmt;
 use std::fs::{self, OpenOptions};

@@ -1,8 +1,8 @@
 //! The engine and other simulators on the same work: `cargo bench -p bandmaster-sim --bench peers -- [--program PROGRAM] FOLDER...`,
 //! where each FOLDER holds the sources of ns-3.37 or of htsim (Broadcom/csg-htsim). They are built there when they are not, at
 //! `-O3` without logging and assertions: ns-3 with CMake and a C++ compiler in three minutes of two cores, htsim with its
-//! Makefile. Without a folder it measures nothing. With PROGRAM it measures that `bandmaster`, a released one, with all that it
-//! does around a run, instead of the engine as the bench is compiled.
+//! Makefile. Paths are from `crates/sim`. Without a folder it measures nothing. With PROGRAM it measures that `bandmaster`, a
+//! released one, with all that it does around a run, instead of the engine as the bench is compiled.
 //!
 //! Whole processes in turn, their processor time, packet-hops of each by its own count.
 
@@ -129,7 +129,7 @@ fn main() -> Outcome<()> {
             return Ok(());
         }
         [option, program, folders @ ..] if option == "--program" => {
-            (Some(fs::canonicalize(program)?), folders)
+            (Some(fs::canonicalize(program).map_err(|e| format!("{program}: {e}"))?), folders)
         }
         folders => (None, folders),
     };
@@ -206,8 +206,7 @@ fn processor_time(command: &mut Command) -> Outcome<(Vec<u8>, f64)> {
     let before = children()?;
     let output = command.output()?;
     let took = children()? - before;
-    // 1: a claim, which one trial does not decide.
-    if !matches!(output.status.code(), Some(0 | 1)) {
+    if !output.status.success() {
         return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
     Ok((output.stdout, took))

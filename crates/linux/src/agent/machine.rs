@@ -30,11 +30,11 @@ use super::ports::Ports;
 use super::routes::{self, LACKS, Routes};
 use super::sketch::Recorder;
 use super::status::{Done, Shared, Status, lock};
-use super::wakes::Wakes;
 use super::{Loaded, Means, control_group, lacking, means, sockets};
 use crate::daemon::Error;
 use crate::daemon::clock::{Clock, seconds_of_day};
 use crate::daemon::state::{Journal, Slot, State};
+use crate::daemon::wakes::Wakes;
 use crate::kernel::NoProgram;
 use crate::kernel::tcp::{Connection, HostTcp, KINDS, Settings, Translation, namespace};
 

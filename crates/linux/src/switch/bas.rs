@@ -28,10 +28,10 @@ use super::plan::devices;
 use super::queue::{Queue, queues};
 use super::status::{ConnectionStatus, PortStatus, Shared, Status, lock};
 use super::{Loaded, lacking};
-use crate::agent::wakes::Wakes;
 use crate::daemon::Error;
 use crate::daemon::signals::{End, Signals};
 use crate::daemon::state::State;
+use crate::daemon::wakes::Wakes;
 use crate::kernel::windows::{Flow, Kind, RoundTrip, Windows, now};
 
 /// Segments of the window of a flow that has none of the scheme yet: the initial window of RFC 6928, as BAS's host has it.

@@ -698,14 +698,11 @@ impl Robust {
 
     /// The queue by now, in s: it has gone on as in the round, but for what W has changed meanwhile.
     fn ahead(&self, view: &View, capacity: f64) -> f64 {
+        // A queue that ended within the round seems to drain more slowly than it does.
+        let known = self.known(view.asked).map_or(f64::INFINITY, |known| view.sent / known);
+        let trend = view.rho.min(known) - 1.0;
         let now = view.asked + Span::from_secs_f64(view.answered_after);
         let parts = self.past.between(view.asked, now);
-        let trend = view.rho - 1.0;
-        // A queue that ended within the round seems to drain more slowly than it does.
-        let trend = match self.known(view.asked) {
-            Some(known) => trend.min(view.sent / known - 1.0),
-            None => trend,
-        };
         parts.fold(view.queue, |queue, (w, seconds)| {
             let more = view.sent * (w / view.wanted - 1.0).clamp(-1.0, 1.0) / capacity;
             (queue + (trend + more) * seconds).max(0.0)
