@@ -264,11 +264,12 @@ impl EventQueue {
                 self.levels &= !(1 << level);
             }
             let bucket = &mut self.buckets[lowest.number()];
-            if level == 0 || bucket.len() <= SORTED {
+            if level <= 1 || bucket.len() <= SORTED {
                 self.until = first + lowest.ahead();
                 match level {
                     // All of one moment.
                     0 => self.due.extend_from_slice(bucket),
+                    1 if bucket.len() > SORTED => count_into(&mut self.due, bucket),
                     _ => sort_into(&mut self.due, bucket, first),
                 }
                 bucket.clear();
@@ -314,6 +315,25 @@ impl EventQueue {
     /// Events taken so far.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
+    }
+}
+
+/// Adds a bucket of [`BASE`] moments to an empty list, in order; equal times keep theirs. Counts each moment's entries.
+#[inline(never)]
+fn count_into(due: &mut Vec<(u64, Event)>, bucket: &[(u64, Event)]) {
+    let mut places = [0; BASE];
+    for (at, _) in bucket {
+        places[*at as usize % BASE] += 1;
+    }
+    let mut before = 0;
+    for place in &mut places {
+        before += std::mem::replace(place, before);
+    }
+    due.extend_from_slice(bucket);
+    for entry in bucket {
+        let place: &mut usize = &mut places[entry.0 as usize % BASE];
+        due[*place] = *entry;
+        *place += 1;
     }
 }
 
