@@ -424,7 +424,13 @@ mod tests {
         /// Against a stable sort by (time, insertion): times near and far, many at once, limits as parts have them.
         #[test]
         fn pops_by_time_then_insertion(batches in prop::collection::vec(
-            (prop::collection::vec((0u64..64, 0u32..40), 0..60), 0usize..60, prop::option::of(0u64..5000)), 1..30))
+            (
+                prop_oneof![Just(2), Just(40)].prop_flat_map(|scales| prop::collection::vec((0u64..64, 0u32..scales), 0..100)),
+                0usize..100,
+                prop::option::of(0u64..5000),
+            ),
+            1..30,
+        ))
         {
             let mut queue = EventQueue::new();
             let mut model: Vec<(u64, u32)> = Vec::new();
