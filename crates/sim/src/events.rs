@@ -264,15 +264,17 @@ impl EventQueue {
                 self.levels &= !(1 << level);
             }
             let bucket = &mut self.buckets[lowest.number()];
-            if level <= 1 || bucket.len() <= SORTED {
+            if level == 0 || bucket.len() <= SORTED {
                 self.until = first + lowest.ahead();
                 match level {
                     // All of one moment.
                     0 => self.due.extend_from_slice(bucket),
-                    1 if bucket.len() > SORTED => count_into(&mut self.due, bucket),
                     _ => sort_into(&mut self.due, bucket, first),
                 }
                 bucket.clear();
+            } else if level == 1 {
+                self.until = first + lowest.ahead();
+                count_into(&mut self.due, bucket);
             } else {
                 self.until = first;
                 self.divide(lowest.number());
@@ -318,11 +320,11 @@ impl EventQueue {
     }
 }
 
-/// Adds a bucket of [`BASE`] moments to an empty list, in order; equal times keep theirs. Counts each moment's entries.
+/// Moves a bucket of [`BASE`] moments into an empty list, in order; equal times keep theirs. Counts each moment's entries.
 #[inline(never)]
-fn count_into(due: &mut Vec<(u64, Event)>, bucket: &[(u64, Event)]) {
+fn count_into(due: &mut Vec<(u64, Event)>, bucket: &mut Vec<(u64, Event)>) {
     let mut places = [0; BASE];
-    for (at, _) in bucket {
+    for (at, _) in bucket.iter() {
         places[*at as usize % BASE] += 1;
     }
     let mut before = 0;
@@ -330,9 +332,9 @@ fn count_into(due: &mut Vec<(u64, Event)>, bucket: &[(u64, Event)]) {
         before += std::mem::replace(place, before);
     }
     due.extend_from_slice(bucket);
-    for entry in bucket {
+    for entry in bucket.drain(..) {
         let place: &mut usize = &mut places[entry.0 as usize % BASE];
-        due[*place] = *entry;
+        due[*place] = entry;
         *place += 1;
     }
 }
