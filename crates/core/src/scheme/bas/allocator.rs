@@ -44,12 +44,20 @@ struct Outside {
     limit: Option<f64>,
     /// Next relative increase of the limit: doubles while the flows follow.
     step: f64,
+    /// Measurements since the limit went below what passes, and the seconds of queueing then; none while it does not.
+    backing_off: Option<(u32, f64)>,
+    /// Seconds of queueing that sending less has not changed: no queue outside, but flows that know their least time wrongly, or
+    /// a queue of others.
+    stays: f64,
 }
 
 impl Outside {
     /// With more queueing than this the limit is taken below what passes, until the queue is gone.
     const QUEUEING: Span = Span::from_millis(5);
     const BACK_OFF: f64 = 0.9;
+    /// A queue outside is shorter after so many measurements with less than passes, by this part of it at least.
+    const PATIENCE: u32 = 20;
+    const SHORTER: f64 = 0.25;
     /// Least and largest relative increase.
     const STEPS: (f64, f64) = (0.02, 0.5);
     /// The flows follow when they use this part of what they were given.
@@ -62,11 +70,22 @@ impl Outside {
         // A segment more or less in an interval tells nothing.
         let followed = self.used + weight * sum.grain >= Self::FOLLOWED * self.could_use;
         // While a queue in the domain falls, flows that see it at different times differ by a part of it.
-        if outside > Self::QUEUEING.as_secs_f64().max(domain_queueing) {
+        self.stays = self.stays.min(outside.max(0.0));
+        if outside - self.stays > Self::QUEUEING.as_secs_f64().max(domain_queueing) {
             self.step = Self::STEPS.0 / 2.0;
             self.limit = Some(self.used * Self::BACK_OFF);
+            let (since, first) = self.backing_off.unwrap_or((0, outside));
+            if since < Self::PATIENCE {
+                self.backing_off = Some((since + 1, first));
+            } else {
+                self.backing_off = None;
+                if outside > (1.0 - Self::SHORTER) * first {
+                    self.stays = outside;
+                }
+            }
             return;
         }
+        self.backing_off = None;
         if self.could_use <= 0.0 || (followed && self.limit.is_none()) {
             return;
         }
@@ -999,6 +1018,28 @@ mod tests {
             outside.measure(&told(2, outside.could_use, outside.could_use, 0.0), 0.0, 1.0);
             assert_eq!((outside.step, outside.limit), (step, Some(75.0 * (1.0 + step))));
         }
+    }
+
+    /// What waits 20 ms longer than elsewhere, however little is sent, is no queue outside: the limit rises again. A queue that
+    /// has become shorter is one.
+    #[test]
+    fn what_sending_less_does_not_shorten_is_no_queue_outside() {
+        let queueing = |shorter: f64| {
+            let mut outside = Outside::default();
+            let mut limits = Vec::new();
+            for n in 0..60 {
+                let milliseconds = (20.0 - shorter * f64::from(n)).max(8.0);
+                let passes = outside.limit.map_or(100.0, |limit| limit.min(100.0));
+                outside.measure(&told(1, passes, passes, milliseconds), 0.0, 0.5);
+                limits.push(outside.limit.unwrap_or(f64::INFINITY));
+            }
+            limits
+        };
+        let stays = queueing(0.0);
+        assert!(stays[..=20].is_sorted_by(|a, b| a >= b) && stays[20] < 50.0, "{stays:?}");
+        assert!(stays[21..].is_sorted() && stays[59] > 100.0, "{stays:?}");
+        let falls = queueing(0.5);
+        assert!(falls[..=40].is_sorted_by(|a, b| a >= b), "{falls:?}");
     }
 
     /// What flows 0 and 1 send from two places waits 25 ms before the server, and what the server sends does not: neither
