@@ -2,9 +2,9 @@
 //!
 //! A simulation never schedules into the past, so an entry can be filed by the highest digit in which its time differs
 //! from a moment that the list covers: filing takes a few instructions. When the list is empty, the lowest bucket is sorted
-//! into it, or, when it holds many, filed again by lower digits. An entry moves at most once per digit, and in small
-//! networks hardly ever twice. Entries with equal times always lie in the same bucket and keep their order, which makes
-//! runs reproducible.
+//! into it. When it holds many, those of 64 ns are put in order by counting, and others are filed again by lower digits. An
+//! entry moves at most once per digit, and in small networks hardly ever twice. Entries with equal times always lie in the
+//! same bucket and keep their order, which makes runs reproducible.
 
 use bandmaster_core::time::Time;
 
@@ -336,6 +336,9 @@ fn count_into(due: &mut Vec<(u64, Event)>, bucket: &mut Vec<(u64, Event)>) {
         let place: &mut usize = &mut places[entry.0 as usize % BASE];
         due[*place] = entry;
         *place += 1;
+    }
+    if bucket.capacity() > KEPT {
+        *bucket = Vec::new();
     }
 }
 

@@ -69,8 +69,8 @@ impl Outside {
         let outside = sum.mean_queueing().map_or(0.0, |queueing| queueing - domain_queueing);
         // A segment more or less in an interval tells nothing.
         let followed = self.used + weight * sum.grain >= Self::FOLLOWED * self.could_use;
-        // While a queue in the domain falls, flows that see it at different times differ by a part of it.
         self.stays = self.stays.min(outside.max(0.0));
+        // While a queue in the domain falls, flows that see it at different times differ by a part of it.
         if outside - self.stays > Self::QUEUEING.as_secs_f64().max(domain_queueing) {
             self.step = Self::STEPS.0 / 2.0;
             self.limit = Some(self.used * Self::BACK_OFF);
@@ -398,8 +398,8 @@ impl Allocator {
                 sum.inside.iter().filter_map(|link| Some(least.get(link)?.1)).fold(f64::INFINITY, f64::min);
             let seen = if inside.is_finite() { inside } else { 0.0 };
             // A flow that began while packets waited takes a part of their wait for the way's. Routers know better.
-            let inside = sum.inside.iter().filter_map(|link| self.links.get(link));
-            let told = inside.fold(Span::ZERO, |sum, link| sum + link.capacity.time_for(link.backlog));
+            let links = sum.inside.iter().filter_map(|link| self.links.get(link));
+            let told = links.fold(Span::ZERO, |sum, link| sum + link.capacity.time_for(link.backlog));
             if let Some(outside) = self.outsides.get_mut(&port) {
                 outside.measure(&sum, seen.max(told.as_secs_f64()), self.settings.alpha);
             }
