@@ -76,7 +76,7 @@ const SORTED: usize = 1 << PLACE;
 const PLACE: u32 = 4;
 
 /// A longer list goes back into buckets.
-const LISTED: usize = 32;
+const LISTED: usize = 64;
 
 /// Pending events.
 pub(crate) struct EventQueue {
@@ -158,6 +158,28 @@ impl EventQueue {
         } else {
             self.list(at, event);
         }
+    }
+
+    /// Schedules an event that few others will come before: it is put into the list from the front.
+    #[inline(always)]
+    pub(crate) fn push_near(&mut self, at: Time, event: Event) {
+        let at = at.as_nanos().max(self.last);
+        if at > self.until {
+            return self.file(at, event);
+        }
+        // The place of the event that was taken last is free.
+        let Some(mut place) = self.front.checked_sub(1).filter(|_| self.due.len() - self.front <= LISTED)
+        else {
+            return self.list(at, event);
+        };
+        self.front = place;
+        while let Some(next) = self.due.get(place + 1)
+            && next.0 <= at
+        {
+            self.due[place] = *next;
+            place += 1;
+        }
+        self.due[place] = (at, event);
     }
 
     /// Files an entry later than `until`.
@@ -430,7 +452,9 @@ mod tests {
         #[test]
         fn pops_by_time_then_insertion(batches in prop::collection::vec(
             (
-                prop_oneof![Just(2), Just(40)].prop_flat_map(|scales| prop::collection::vec((0u64..64, 0u32..scales), 0..100)),
+                prop_oneof![Just(2), Just(40)].prop_flat_map(|scales| {
+                    prop::collection::vec((0u64..64, 0u32..scales, any::<bool>()), 0..100)
+                }),
                 0usize..100,
                 prop::option::of(0u64..5000),
             ),
@@ -441,9 +465,10 @@ mod tests {
             let mut model: Vec<(u64, u32)> = Vec::new();
             let (mut now, mut id) = (0, 0);
             for (batch, pops, limit) in batches {
-                for (ahead, scale) in batch {
+                for (ahead, scale, is_near) in batch {
                     let at = now + (ahead << scale);
-                    queue.push(Time::from_nanos(at), Event::Start(id));
+                    let push = if is_near { EventQueue::push_near } else { EventQueue::push };
+                    push(&mut queue, Time::from_nanos(at), Event::Start(id));
                     model.push((at, id));
                     id += 1;
                 }

@@ -263,7 +263,7 @@ impl Port {
         }
         let mut fate = 0;
         if self.extras.is_some() {
-            match self.pass_extras(now, slab.at(label.key)) {
+            match self.pass_extras(now, label, slab) {
                 Some(own) => fate = own,
                 None => return slab.remove(label.key),
             }
@@ -317,7 +317,7 @@ impl Port {
         let label = Label { key: label.key | fate, ..label };
         let start = self.transmit(id, ready, now, label, events);
         if self.extras.is_some() {
-            self.watch(start, now, label.key, slab, events);
+            self.watch(start, now, label, slab, events);
         }
     }
 
@@ -547,7 +547,7 @@ impl Port {
                 let label = Label { key: pkt.key, hop, len: pkt.len, flow: pkt.flow.0 };
                 self.transmit(id, now, now, label, events);
                 if self.extras.is_some() {
-                    self.watch(now, now, pkt.key, slab, events);
+                    self.watch(now, now, label, slab, events);
                 }
                 self.plan_wake(id, self.free_at, events);
             }
@@ -629,7 +629,7 @@ impl Port {
             && let Some(next) = self.rest.ring.pop_front()
         {
             self.head = next;
-            events.push(next.arrive, Event::Arrival(id));
+            events.push_near(next.arrive, Event::Arrival(id));
             if self.rest.ring.is_empty() {
                 // The next entry goes to the front again, which is in the cache, and not around the whole ring.
                 self.rest.ring.clear();
@@ -731,15 +731,12 @@ impl Port {
         since_last
     }
 
-    /// Looks at a packet whose transmission begins at `start`, not before `now`.
+    /// Notes a packet whose transmission begins at `start`, not before `now`. What only the label tells leaves the packet alone.
     #[cold]
-    fn watch(&mut self, start: Time, now: Time, key: u32, slab: &mut Slab, events: &mut EventQueue) {
+    fn watch(&mut self, start: Time, now: Time, label: Label, slab: &mut Slab, events: &mut EventQueue) {
         let Some(extras) = &mut self.extras else { return };
-        let packet = slab.at(key & !MARKS);
-        extras.planned += u64::from(packet.len);
-        if let Some(path) = &mut extras.path {
-            path.pass(start, key, packet, events);
-        }
+        let Label { key, len, flow, .. } = label;
+        extras.planned += u64::from(len);
         if let Some(watch) = &mut extras.watch {
             watch.waited += start.since(now).as_nanos();
             watch.max = watch.max.max(self.waiting);
@@ -750,25 +747,29 @@ impl Port {
                 (_, Some(jitter)) => jitter.last,
                 _ => now,
             };
-            sojourns.note(packet.flow, arrived, start);
+            sojourns.note(flow, arrived, start);
+        }
+        if let Some(path) = &mut extras.path {
+            path.pass(start, key, slab.at(key & !MARKS), events);
         }
         if let Some(capture) = &mut extras.capture
-            && packet.flow != PROBE
+            && flow != PROBE
         {
-            capture.push((start, *packet));
+            capture.push((start, *slab.at(key & !MARKS)));
         }
     }
 
     /// What becomes of a packet on the wire; none: it is lost here, as the link is down.
     #[cold]
-    fn pass_extras(&mut self, now: Time, packet: &Packet) -> Option<u32> {
+    fn pass_extras(&mut self, now: Time, label: Label, slab: &mut Slab) -> Option<u32> {
         let Some(extras) = &mut self.extras else { return Some(0) };
         if extras.is_down {
             extras.faulted += 1;
             return None;
         }
-        let is_data = packet.flow != PROBE;
+        let is_data = label.flow != PROBE;
         if is_data && (extras.flow_counter.is_some() || !extras.programs.is_empty()) {
+            let packet = slab.at(label.key);
             let header = Header {
                 flow: FlowId(packet.flow),
                 reverse: packet.reverse,
@@ -779,8 +780,8 @@ impl Port {
             let programs = extras.programs.iter_mut().map(|program| program.as_mut() as &mut dyn PortProgram);
             counter.into_iter().chain(programs).for_each(|program| program.on_packet(now, &header));
         }
-        let has_payload = is_data && packet.payload > 0;
-        let is_lost = extras.losses.as_mut().is_some_and(|losses| losses.loses_next(has_payload));
+        let mut loses = |losses: &mut Losses| losses.loses_next(is_data && slab.at(label.key).payload > 0);
+        let is_lost = extras.losses.as_deref_mut().is_some_and(&mut loses);
         let varies = if extras.wire.is_some() { VARIED } else { 0 };
         Some(if is_lost { LOST } else { varies })
     }
