@@ -4,7 +4,7 @@
 //! them when they arrive in the second, so a receiving program's delay does not count.
 
 use std::fs::{self, File};
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
@@ -21,12 +21,13 @@ use bandmaster_core::qdisc::htb;
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::Span;
 use bandmaster_core::units::{Rate, tcp_headers};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::forwarder::{Counters, Forwarder, PortPlan, Worked};
+use crate::forwarder::{self, Counters, Forwarder, PortPlan, Worked};
 use crate::netns::apart;
 use crate::timing::Timing;
 use crate::wiring::{RouteMetrics, Wiring};
@@ -90,6 +91,8 @@ pub struct Calibration {
     pub rates: Vec<RateFit>,
     /// Most that the forwarder carries.
     pub capacity: Capacity,
+    /// The same of a loop that reads each packet and writes it, and does nothing else: what the kernel allows.
+    pub bare: Capacity,
 }
 
 /// One-way delays over a link of [`DELAY`], in milliseconds.
@@ -287,7 +290,7 @@ pub fn measure() -> Result<Calibration, Error> {
         real_time &= delay.1;
         let rates = RATES.map(rate);
         let [slow, fast] = rates;
-        rounds.push((delay.0, loss()?, slow?, fast?, capacity()?));
+        rounds.push((delay.0, loss()?, slow?, fast?, capacity()?, bare()?));
     }
     // Three rounds have a best.
     let none = || Error::Missing("nothing was measured".to_owned());
@@ -302,10 +305,11 @@ pub fn measure() -> Result<Calibration, Error> {
         loss: least(&|round| round.1.lost() as f64 + (f64::from(LOSS_PACKETS) - round.1.rate).max(0.0))?.1,
         rates: vec![least(&|round| unevenness(&round.2))?.2, least(&|round| unevenness(&round.3))?.3],
         capacity: least(&|round| -round.4.per_core())?.4,
+        bare: least(&|round| -round.5.per_core())?.5,
     })
 }
 
-type Round = (DelayFit, LossFit, RateFit, RateFit, Capacity);
+type Round = (DelayFit, LossFit, RateFit, RateFit, Capacity, Capacity);
 
 fn unevenness(fit: &RateFit) -> f64 {
     fit.windows.iter().map(|window| window.worst).sum()
@@ -362,6 +366,53 @@ fn capacity() -> Result<Capacity, Error> {
     })
 }
 
+/// A loop in the forwarder's place that only reads and writes.
+fn bare() -> Result<Capacity, Error> {
+    let ends = Ends::new()?;
+    let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (sent, worked) = thread::scope(|scope| {
+        let carrying = scope.spawn(|| carry(&ends.left, &ends.right, &stop));
+        let receiving = scope.spawn(|| receive(&ends.receiver, &over));
+        let sending = scope.spawn(|| send(&ends.sender, CAPACITY_TIME, FULL, None));
+        let sent = sending.join().unwrap_or_else(|panic| resume_unwind(panic));
+        stop.store(true, Ordering::Relaxed);
+        let carried = carrying.join().unwrap_or_else(|panic| resume_unwind(panic));
+        over.store(true, Ordering::Relaxed);
+        let arrivals = receiving.join().unwrap_or_else(|panic| resume_unwind(panic));
+        (sent, carried.map(|worked| (arrivals.len(), worked)))
+    });
+    let (arrived, worked) = worked.map_err(|error| Error::os("carry packets", error))?;
+    let seconds = worked.elapsed.as_secs_f64();
+    Ok(Capacity {
+        offered: sent.map_err(|error| Error::os("send", error))? as f64 / CAPACITY_TIME.as_secs_f64(),
+        carried: arrived as f64 / seconds,
+        core: worked.processor.as_secs_f64() / seconds,
+    })
+}
+
+/// Hands every packet of one device to another until `stop`.
+fn carry(from: &File, to: &File, stop: &AtomicBool) -> io::Result<Worked> {
+    syscall::run_first(forwarder::PRIORITY).ok();
+    let begin = Instant::now();
+    let mut buffer = vec![0; FULL];
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    epoll.add(from, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+    while !stop.load(Ordering::Relaxed) {
+        match (&*from).read(&mut buffer) {
+            // A device that refuses a packet loses it.
+            Ok(read) => drop((&*to).write(&buffer[..read])),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                syscall::wait_for(&epoll, &mut [EpollEvent::empty()], Span::from_millis(1))?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Worked {
+        processor: clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into(),
+        elapsed: begin.elapsed(),
+    })
+}
+
 /// Full packets that arrived at `times`. Between two arrivals the second packet comes evenly.
 fn evenness(asked: Rate, times: &[f64]) -> RateFit {
     let bits_per_sec = asked.bits_per_sec() as f64;
@@ -407,10 +458,17 @@ fn at_share(sorted: &[f64], share: f64) -> Option<f64> {
 
 // ------------------------------------------------------------------------------------------------------- one link
 
-/// Two namespaces and a link between them. All of it goes when this is dropped.
-struct Rig {
+/// Two namespaces, a device in each, and a socket at each end. All of it goes when this is dropped.
+struct Ends {
     sender: UdpSocket,
+    left: Arc<File>,
     receiver: UdpSocket,
+    right: Arc<File>,
+}
+
+/// A link between two ends.
+struct Rig {
+    ends: Ends,
     forwarder: Forwarder,
 }
 
@@ -444,9 +502,8 @@ impl Run {
     }
 }
 
-impl Rig {
-    /// A link of `rate` and `delay` whose queue holds `limit` packets.
-    fn new(rate: Rate, delay: Span, limit: u32) -> Result<Self, Error> {
+impl Ends {
+    fn new() -> Result<Self, Error> {
         let (sender, left) = end(address::sender(0), address::receiver(0))?;
         let (receiver, right) = end(address::receiver(0), address::sender(0))?;
         let refused = |error: io::Error| Error::os("prepare a socket", error);
@@ -457,7 +514,14 @@ impl Rig {
             let _ = setsockopt(&receiver, sockopt::RcvBuf, &BUFFER);
         }
         receiver.set_read_timeout(Some(Duration::from_millis(50))).map_err(refused)?;
+        Ok(Self { sender, left, receiver, right })
+    }
+}
 
+impl Rig {
+    /// A link of `rate` and `delay` whose queue holds `limit` packets.
+    fn new(rate: Rate, delay: Span, limit: u32) -> Result<Self, Error> {
+        let ends = Ends::new()?;
         let port = |from: &Arc<File>, to: &Arc<File>| PortPlan {
             from: from.clone(),
             to: to.clone(),
@@ -473,9 +537,9 @@ impl Rig {
             gate: None,
             sojourns: None,
         };
-        let ports = vec![port(&left, &right), port(&right, &left)];
+        let ports = vec![port(&ends.left, &ends.right), port(&ends.right, &ends.left)];
         let forwarder = Forwarder::start(ports, &[], Timing::default(), Arc::default())?;
-        Ok(Self { sender, receiver, forwarder })
+        Ok(Self { ends, forwarder })
     }
 
     /// Sends IP packets of `size` for `time`, so many a second, or as many as it can.
@@ -483,8 +547,8 @@ impl Rig {
         let over = AtomicBool::new(false);
         let counts_from = now() + WARM_UP;
         let (sent, arrivals, worked) = thread::scope(|scope| {
-            let receiving = scope.spawn(|| receive(&self.receiver, &over));
-            let sending = scope.spawn(|| send(&self.sender, time, size, packets_per_second));
+            let receiving = scope.spawn(|| receive(&self.ends.receiver, &over));
+            let sending = scope.spawn(|| send(&self.ends.sender, time, size, packets_per_second));
             let sent = sending.join().unwrap_or_else(|panic| resume_unwind(panic));
             // What is still on its way has the link's delay to come, and a queue before it.
             thread::sleep(Duration::from_nanos(DELAY.as_nanos()) * 3);

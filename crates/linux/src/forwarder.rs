@@ -40,7 +40,7 @@ use gate::Gate;
 /// Longest IP packet.
 const LONGEST: usize = 65_535;
 /// Real-time priority: above the traffic's.
-const PRIORITY: i32 = 20;
+pub(crate) const PRIORITY: i32 = 20;
 /// Nobody waits longer, so that a request to stop is seen.
 const PATIENCE: Span = Span::from_millis(50);
 /// Place of the checksum in a header of IPv4.

@@ -165,6 +165,7 @@ mod linux {
             "loss": measured.loss.reaches_goal(),
         });
         document["capacity"]["per_core"] = json!(measured.capacity.per_core());
+        document["bare"]["per_core"] = json!(measured.bare.per_core());
         if let Some(demand) = demand {
             document["scenario"] = json!(demand);
             document["scenario"]["verdict"] = json!(verdict);
@@ -229,6 +230,10 @@ mod linux {
             "capacity of the forwarder".to_owned(),
             format!("{:.0} packets/s, over all links of a network", capacity.per_core()),
         ]);
+        table.add_row([
+            "  of a loop that only reads and writes".to_owned(),
+            format!("{:.0} packets/s: what the kernel takes of it", measured.bare.per_core()),
+        ]);
         let mut text = format!("{}\n\n{}", plain(table), conditions(measured));
         if let (Some(demand), Some(verdict)) = (demand, verdict) {
             text += &format!("\n{}\n", words(demand, demand.share(measured), verdict));
@@ -290,6 +295,7 @@ mod linux {
                     windows: vec![WindowFit { window: 1.0, p99: 0.01, worst: 0.02 }],
                 }],
                 capacity: Capacity { offered: 2e5, carried: 8e4, core: 0.8 },
+                bare: Capacity { offered: 2e5, carried: 1e5, core: 0.8 },
             }
         }
 
@@ -302,6 +308,7 @@ mod linux {
             );
             assert!(text.contains("MISSED") && text.contains("reached"), "{text}");
             assert!(text.contains("100000 packets/s, over all links"), "{text}");
+            assert!(text.contains("125000 packets/s: what"), "{text}");
         }
 
         #[test]
