@@ -47,7 +47,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, console: Console) -> Result<Exit, 
     // What cannot be built needs no measuring.
     let demand = study.as_ref().map(linux::Demand::new).transpose()?;
     netns::take_privileges().map_err(linux::failure)?;
-    console.say("measuring for about 25 s; other load on this machine disturbs");
+    console.say("measuring for about 28 s; other load on this machine disturbs");
     let measured = calibrate::measure().map_err(linux::failure)?;
     let verdict = demand.as_ref().map(|demand| demand.judge(&measured));
     let text = if args.json {
