@@ -1,7 +1,6 @@
 //! `manifest.json`: everything that is needed to run it again.
 
-use std::collections::BTreeMap;
-
+use bandmaster_core::topology::Topology;
 use serde_json::{Value, json};
 
 use super::{FORMAT_VERSION, ReportSummary, StudyResults};
@@ -66,18 +65,23 @@ fn push_lines(text: &mut String, value: &Value, depth: usize) {
 
 fn study_value(results: &StudyResults<'_>) -> Value {
     let StudyResults { study, records, provenance } = results;
-    let mut topologies: Vec<Value> = Vec::new();
-    let mut positions: BTreeMap<String, usize> = BTreeMap::new();
+    let mut topologies: Vec<&Topology> = Vec::new();
     let cases: Vec<Value> = study
         .cases
         .iter()
         .enumerate()
         .map(|(index, case)| {
-            let topology = json!(case.scenario.topology);
-            let position = *positions.entry(topology.to_string()).or_insert_with(|| {
+            let topology = &case.scenario.topology;
+            let position = topologies.iter().position(|known| *known == topology).unwrap_or_else(|| {
                 topologies.push(topology);
                 topologies.len() - 1
             });
+            // A network of thousands of hosts takes far longer as JSON than as a copy.
+            let mut case = case.clone();
+            let Topology { nodes, links, groups, .. } = &mut case.scenario.topology;
+            nodes.clear();
+            links.clear();
+            groups.clear();
             let mut case = json!(case);
             case["scenario"]["topology"] = json!(position);
             case["finished"] = json!(records.iter().filter(|record| record.case == index).count());
