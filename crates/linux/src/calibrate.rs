@@ -392,7 +392,8 @@ fn bare() -> Result<Capacity, Error> {
 
 /// Hands every packet of one device to another until `stop`.
 fn carry(from: &File, to: &File, stop: &AtomicBool) -> io::Result<Worked> {
-    syscall::run_first(forwarder::PRIORITY).ok();
+    let _ = syscall::run_first(forwarder::PRIORITY);
+    let _awake = forwarder::stay_awake();
     let begin = Instant::now();
     let mut buffer = vec![0; FULL];
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;

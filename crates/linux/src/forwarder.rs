@@ -292,7 +292,7 @@ pub(crate) struct Forwarder {
 
 /// While it is open no processor sleeps when it is idle: in a virtual machine a wake-up takes 40 us and more. None without root.
 /// The kernel reads microseconds (Documentation/power/pm_qos_interface.rst), and forgets them when the file is closed.
-fn stay_awake() -> Option<File> {
+pub(crate) fn stay_awake() -> Option<File> {
     let mut file = OpenOptions::new().write(true).open("/dev/cpu_dma_latency").ok()?;
     file.write_all(&0i32.to_ne_bytes()).ok()?;
     Some(file)

@@ -780,8 +780,8 @@ impl Port {
             let programs = extras.programs.iter_mut().map(|program| program.as_mut() as &mut dyn PortProgram);
             counter.into_iter().chain(programs).for_each(|program| program.on_packet(now, &header));
         }
-        let mut loses = |losses: &mut Losses| losses.loses_next(is_data && slab.at(label.key).payload > 0);
-        let is_lost = extras.losses.as_deref_mut().is_some_and(&mut loses);
+        let is_lost = (extras.losses.as_mut())
+            .is_some_and(|losses| losses.loses_next(is_data && slab.at(label.key).payload > 0));
         let varies = if extras.wire.is_some() { VARIED } else { 0 };
         Some(if is_lost { LOST } else { varies })
     }
