@@ -106,9 +106,17 @@ pub struct DelayFit {
     pub p99: f64,
     /// Longest.
     pub max: f64,
+    /// Standard deviation without the longest hundredth, which says more of single accidents.
+    pub deviation: f64,
 }
 
 impl DelayFit {
+    /// Upper end of the evenly drawn jitter, from 0, that deviates as much, in milliseconds: what a simulation takes for
+    /// this machine's.
+    pub fn jitter(&self) -> f64 {
+        self.deviation * 12f64.sqrt()
+    }
+
     /// Whether the 99th percentile is as near to the link's delay as it should be.
     pub fn reaches_goal(&self) -> bool {
         (self.p99 - DELAY.as_secs_f64() * 1e3).abs() <= DELAY_GOAL.as_secs_f64() * 1e3
@@ -329,7 +337,8 @@ fn delay() -> Result<(DelayFit, bool), Error> {
                 .to_owned(),
         ));
     };
-    Ok((DelayFit { packets: delays.len(), p50, p99, max }, run.real_time))
+    let deviation = deviation(&delays[..delays.len() * 99 / 100]);
+    Ok((DelayFit { packets: delays.len(), p50, p99, max, deviation }, run.real_time))
 }
 
 fn loss() -> Result<LossFit, Error> {
@@ -412,6 +421,13 @@ fn carry(from: &File, to: &File, stop: &AtomicBool) -> io::Result<Worked> {
         processor: clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into(),
         elapsed: begin.elapsed(),
     })
+}
+
+/// Standard deviation; 0 of nothing.
+fn deviation(values: &[f64]) -> f64 {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt()
 }
 
 /// Full packets that arrived at `times`. Between two arrivals the second packet comes evenly.
@@ -716,8 +732,15 @@ mod tests {
     }
 
     #[test]
+    fn even_delays_are_jitter_of_their_width() {
+        let delays: Vec<f64> = (0..1_000).map(|i| 25.0 + f64::from(i) * 1e-4).collect();
+        let fit = DelayFit { packets: 1_000, p50: 25.05, p99: 25.1, max: 25.1, deviation: deviation(&delays) };
+        assert!((fit.jitter() - 0.1).abs() < 1e-4, "{fit:?}");
+    }
+
+    #[test]
     fn goals_are_judged() {
-        let delay = DelayFit { packets: 1, p50: 25.0, p99: 25.2, max: 40.0 };
+        let delay = DelayFit { packets: 1, p50: 25.0, p99: 25.2, max: 40.0, deviation: 0.0 };
         assert!(delay.reaches_goal() && !DelayFit { p99: 25.21, ..delay }.reaches_goal());
         let loss = LossFit { rate: 50_000.0, sent: 9, unread: 0, dropped: 0, unreceived: 0 };
         assert!(loss.reaches_goal() && !LossFit { unread: 1, ..loss }.reaches_goal());

@@ -164,6 +164,7 @@ mod linux {
             "delay": measured.delay.reaches_goal(),
             "loss": measured.loss.reaches_goal(),
         });
+        document["delay"]["jitter"] = json!(measured.delay.jitter());
         document["capacity"]["per_core"] = json!(measured.capacity.per_core());
         document["bare"]["per_core"] = json!(measured.bare.per_core());
         if let Some(demand) = demand {
@@ -185,6 +186,10 @@ mod linux {
             format!("{:.3} / {:.3} / {:.3} ms (p50 / p99 / longest)", delay.p50, delay.p99, delay.max),
             format!("p99 up to {goal_ms} ms"),
             reached(delay.reaches_goal()).to_owned(),
+        ]);
+        table.add_row([
+            "  as jitter of a simulated link".to_owned(),
+            format!("jitter = \"uniform(0us, {:.0}us)\"", 1e3 * delay.jitter()),
         ]);
         let slow = if loss.is_at_rate() { "" } else { ": the sender managed no more" };
         let lost = match loss.lost() {
@@ -287,7 +292,7 @@ mod linux {
                 load_before: Some(0.1),
                 cores: 2,
                 real_time: true,
-                delay: DelayFit { packets: 3_000, p50: 25.05, p99: 25.3, max: 26.0 },
+                delay: DelayFit { packets: 3_000, p50: 25.05, p99: 25.3, max: 26.0, deviation: 0.05 },
                 loss: LossFit { rate: 5e4, sent: 60_000, unread: 0, dropped: 0, unreceived: 0 },
                 rates: vec![RateFit {
                     asked: 5_000_000,
@@ -307,6 +312,7 @@ mod linux {
                 "{text}"
             );
             assert!(text.contains("MISSED") && text.contains("reached"), "{text}");
+            assert!(text.contains("uniform(0us, 173us)"), "{text}");
             assert!(text.contains("100000 packets/s, over all links"), "{text}");
             assert!(text.contains("125000 packets/s: what"), "{text}");
         }
