@@ -37,6 +37,7 @@ pub mod scenario;
 pub mod scheme;
 pub mod sizes;
 pub mod sketch;
+pub mod span_cdf;
 pub mod switch;
 pub mod time;
 pub mod topology;

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::rng::SpanDraw;
+use crate::span_cdf::SpanCdf;
 use crate::time::Span;
 use crate::units::{Bytes, Dimension, QuantityError, Rate, parse_quantity};
 
@@ -97,7 +98,7 @@ pub enum Kind {
     Limit,
     /// A queue limit that is one: packets or bytes.
     Bounded,
-    /// A span, or `uniform(a, b)`, `normal(mean, sd)`, or `exponential(mean)`.
+    /// A span, or `uniform(a, b)`, `normal(mean, sd)`, `exponential(mean)`, or `cdf(a share, b share, ...)`.
     Draw,
     /// A whole number in [min, max].
     Integer {
@@ -177,7 +178,7 @@ impl Kind {
             Self::Limit => "\"200pkt\", \"64KiB\" or \"unlimited\"".to_owned(),
             Self::Bounded => "\"200pkt\" or \"64KiB\"".to_owned(),
             Self::Draw => {
-                "a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", or \"exponential(15s)\""
+                "a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", \"exponential(15s)\", or \"cdf(10us 0.5, 20us 0.9, 1ms 1)\""
                     .to_owned()
             }
             Self::Integer { min, max } if max == i64::MAX => format!("a whole number of at least {min}"),
@@ -314,6 +315,20 @@ fn parse_draw(text: &str) -> Result<SpanDraw, Misfit> {
             ));
         }
         return Ok(SpanDraw::Normal { mean, deviation });
+    }
+    if let Some(arguments) = call("cdf") {
+        let point = |written: &str| {
+            let (time, share) = written.trim().split_once(char::is_whitespace)?;
+            Some((time.to_owned(), share.trim().parse().ok()?))
+        };
+        let points = arguments.split(',').map(|written| {
+            let (time, share) = point(written).ok_or(Misfit::Other(
+                "needs a time and the share up to it at each point, as in \"cdf(10us 0.5, 20us 0.9, 1ms 1)\"",
+            ))?;
+            Ok((span(&time)?, share))
+        });
+        let points = points.collect::<Result<Vec<_>, Misfit>>()?;
+        return SpanCdf::new(&points).map(|points| SpanDraw::Cdf { points }).map_err(Misfit::Other);
     }
     if let Some(mean) = call("exponential") {
         return Ok(SpanDraw::Exponential { mean: span(mean)? });
@@ -545,6 +560,18 @@ mod tests {
         assert!(draw("normal(2ms, 2ms)").is_ok());
         assert!(draw("normal(2ms, 3ms)").unwrap_err().to_string().contains("above its mean"));
         assert!(draw("normal(2ms)").unwrap_err().to_string().contains("needs a mean"));
+        let points = SpanCdf::new(&[(Span::from_micros(10), 0.5), (Span::from_millis(1), 1.0)]).unwrap();
+        assert_eq!(draw("cdf(10us 0.5, 1ms  1)"), Ok(Value::Draw(SpanDraw::Cdf { points })));
+        for (text, why) in [
+            ("cdf()", "needs a time and the share"),
+            ("cdf(10us)", "needs a time and the share"),
+            ("cdf(10us half)", "needs a time and the share"),
+            ("cdf(10us 0.5)", "end at the share 1"),
+            ("cdf(10 1)", "unit"),
+        ] {
+            let said = draw(text).unwrap_err().to_string();
+            assert!(said.contains(why), "{text}: {said}");
+        }
         assert_eq!(draw("1ms"), Ok(Value::Draw(SpanDraw::fixed(Span::from_millis(1)))));
         assert!(draw("uniform(6ms, 2ms)").unwrap_err().to_string().contains("wrong order"));
         let limit = |s: &str| Kind::Limit.parse(&Written::Text(s.to_owned()));

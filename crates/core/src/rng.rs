@@ -6,6 +6,7 @@
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::span_cdf::SpanCdf;
 use crate::time::Span;
 
 /// A deterministic stream of random numbers.
@@ -132,6 +133,11 @@ pub enum SpanDraw {
         /// Standard deviation, before values are drawn again; at most the mean.
         deviation: Span,
     },
+    /// By a cumulative distribution.
+    Cdf {
+        /// Times and the shares up to them.
+        points: SpanCdf,
+    },
 }
 
 /// How many standard deviations from the mean a normal draw reaches: the bound that delays need.
@@ -163,6 +169,7 @@ impl SpanDraw {
                     return Span::from_secs_f64(secs);
                 }
             },
+            Self::Cdf { points } => points.draw(stream),
         }
     }
 
@@ -181,6 +188,7 @@ impl SpanDraw {
                 let below = |z: f64| libm::erfc(-z / core::f64::consts::SQRT_2) / 2.0;
                 mean + deviation * (density(bottom) - density(top)) / (below(top) - below(bottom))
             }
+            Self::Cdf { points } => points.mean(),
         }
     }
 
@@ -194,6 +202,7 @@ impl SpanDraw {
                 let reach = deviation.as_nanos().saturating_mul(NORMAL_REACH as u64);
                 Some(Span::from_nanos(mean.as_nanos().saturating_add(reach)))
             }
+            Self::Cdf { points } => Some(points.largest()),
         }
     }
 }

@@ -19,6 +19,8 @@ use bandmaster_core::params::Limit;
 use bandmaster_core::qdisc::fifo::{DropTail, Fifo};
 use bandmaster_core::qdisc::htb;
 use bandmaster_core::scenario::{Scenario, Transport};
+use bandmaster_core::sketch::Histogram;
+use bandmaster_core::span_cdf::SpanCdf;
 use bandmaster_core::time::Span;
 use bandmaster_core::units::{Rate, tcp_headers};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -27,7 +29,7 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::forwarder::{self, Counters, Forwarder, PortPlan, Worked};
+use crate::forwarder::{self, Counters, Forwarder, Health, PortPlan, Worked};
 use crate::netns::apart;
 use crate::timing::Timing;
 use crate::wiring::{RouteMetrics, Wiring};
@@ -85,6 +87,9 @@ pub struct Calibration {
     pub real_time: bool,
     /// One-way delay.
     pub delay: DelayFit,
+    /// How late the forwarder hands packets over, in the measurements of delay and rate: jitter that gives a simulated path
+    /// the pauses of this machine.
+    pub lateness: SpanCdf,
     /// Packets that did not arrive.
     pub loss: LossFit,
     /// One link per rate in [`RATES`].
@@ -106,17 +111,9 @@ pub struct DelayFit {
     pub p99: f64,
     /// Longest.
     pub max: f64,
-    /// Standard deviation without the longest hundredth, which says more of single accidents.
-    pub deviation: f64,
 }
 
 impl DelayFit {
-    /// Upper end of the evenly drawn jitter, from 0, that deviates as much, in milliseconds: what a simulation takes for
-    /// this machine's.
-    pub fn jitter(&self) -> f64 {
-        self.deviation * 12f64.sqrt()
-    }
-
     /// Whether the 99th percentile is as near to the link's delay as it should be.
     pub fn reaches_goal(&self) -> bool {
         (self.p99 - DELAY.as_secs_f64() * 1e3).abs() <= DELAY_GOAL.as_secs_f64() * 1e3
@@ -292,13 +289,19 @@ pub fn measure() -> Result<Calibration, Error> {
     let load = fs::read_to_string("/proc/loadavg").ok();
     let load_before = load.and_then(|text| text.split(' ').next()?.parse().ok());
     let mut real_time = true;
+    let mut lateness = Histogram::default();
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let delay = delay()?;
-        real_time &= delay.1;
-        let rates = RATES.map(rate);
+        let (delay, health) = delay()?;
+        real_time &= health.real_time;
+        lateness.merge(&health.lateness);
+        let rates = RATES.map(|asked| {
+            let (fit, health) = rate(asked)?;
+            lateness.merge(&health.lateness);
+            Ok::<_, Error>(fit)
+        });
         let [slow, fast] = rates;
-        rounds.push((delay.0, loss()?, slow?, fast?, capacity()?, bare()?));
+        rounds.push((delay, loss()?, slow?, fast?, capacity()?, bare()?));
     }
     // Three rounds have a best.
     let none = || Error::Missing("nothing was measured".to_owned());
@@ -310,6 +313,7 @@ pub fn measure() -> Result<Calibration, Error> {
         cores: thread::available_parallelism().map_or(1, usize::from),
         real_time,
         delay: least(&|round| round.0.p99)?.0,
+        lateness: distribution(&lateness).ok_or_else(none)?,
         loss: least(&|round| round.1.lost() as f64 + (f64::from(LOSS_PACKETS) - round.1.rate).max(0.0))?.1,
         rates: vec![least(&|round| unevenness(&round.2))?.2, least(&|round| unevenness(&round.3))?.3],
         capacity: least(&|round| -round.4.per_core())?.4,
@@ -323,7 +327,14 @@ fn unevenness(fit: &RateFit) -> f64 {
     fit.windows.iter().map(|window| window.worst).sum()
 }
 
-fn delay() -> Result<(DelayFit, bool), Error> {
+/// Of values in ns, without the largest of each 10,000: one accident of the machine would decide where it ends. None of nothing.
+fn distribution(values: &Histogram) -> Option<SpanCdf> {
+    let points = [0.0, 0.1, 0.5, 0.9, 0.99, 0.999, 1.0]
+        .map(|share: f64| (Span::from_nanos(values.at(share.min(0.9999))), share));
+    SpanCdf::new(&points).ok().filter(|_| !values.is_empty())
+}
+
+fn delay() -> Result<(DelayFit, Health), Error> {
     let rig = Rig::new(FAST, DELAY, 100_000)?;
     let run = rig.run(DELAY_TIME, SMALL, Some(f64::from(DELAY_PACKETS)))?;
     let mut delays: Vec<f64> = run.counted().map(|arrival| arrival.delay().as_secs_f64() * 1e3).collect();
@@ -337,8 +348,7 @@ fn delay() -> Result<(DelayFit, bool), Error> {
                 .to_owned(),
         ));
     };
-    let deviation = deviation(&delays[..delays.len() * 99 / 100]);
-    Ok((DelayFit { packets: delays.len(), p50, p99, max, deviation }, run.real_time))
+    Ok((DelayFit { packets: delays.len(), p50, p99, max }, run.health))
 }
 
 fn loss() -> Result<LossFit, Error> {
@@ -355,12 +365,12 @@ fn loss() -> Result<LossFit, Error> {
     })
 }
 
-fn rate(asked: Rate) -> Result<RateFit, Error> {
+fn rate(asked: Rate) -> Result<(RateFit, Health), Error> {
     let rig = Rig::new(asked, Span::ZERO, 50)?;
     let offered = 1.25 * asked.bits_per_sec() as f64 / (8.0 * FULL as f64);
     let run = rig.run(RATE_TIME, FULL, Some(offered))?;
     let times: Vec<f64> = run.counted().map(|arrival| arrival.came.as_secs_f64()).collect();
-    Ok(evenness(asked, &times))
+    Ok((evenness(asked, &times), run.health))
 }
 
 fn capacity() -> Result<Capacity, Error> {
@@ -421,13 +431,6 @@ fn carry(from: &File, to: &File, stop: &AtomicBool) -> io::Result<Worked> {
         processor: clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into(),
         elapsed: begin.elapsed(),
     })
-}
-
-/// Standard deviation; 0 of nothing.
-fn deviation(values: &[f64]) -> f64 {
-    let count = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt()
 }
 
 /// Full packets that arrived at `times`. Between two arrivals the second packet comes evenly.
@@ -497,7 +500,7 @@ struct Run {
     counts_from: Duration,
     counters: Counters,
     forwarder: Worked,
-    real_time: bool,
+    health: Health,
 }
 
 /// A packet that arrived, with the system's time when it was sent and came.
@@ -580,7 +583,7 @@ impl Rig {
             counts_from,
             counters: self.forwarder.board.port(0).counters,
             forwarder: worked?,
-            real_time: self.forwarder.board.health().real_time,
+            health: self.forwarder.board.health(),
         })
     }
 }
@@ -732,15 +735,23 @@ mod tests {
     }
 
     #[test]
-    fn even_delays_are_jitter_of_their_width() {
-        let delays: Vec<f64> = (0..1_000).map(|i| 25.0 + f64::from(i) * 1e-4).collect();
-        let fit = DelayFit { packets: 1_000, p50: 25.05, p99: 25.1, max: 25.1, deviation: deviation(&delays) };
-        assert!((fit.jitter() - 0.1).abs() < 1e-4, "{fit:?}");
+    fn lateness_becomes_a_distribution() {
+        let mut late = Histogram::default();
+        assert_eq!(distribution(&late), None);
+        (0..99_900).for_each(|_| late.note(8_192));
+        (0..99).for_each(|_| late.note(65_536));
+        late.note(1 << 30);
+        let text = distribution(&late).unwrap().to_string();
+        // Buckets are an eighth of a power of two wide.
+        assert!(text.starts_with("cdf(8.192us 0, ") && text.contains("us 0.999, "), "{text}");
+        assert!(text.ends_with("us 1)"), "{text}");
+        let end = text.rsplit(", ").next().unwrap().strip_suffix("us 1)").unwrap();
+        assert!((65.0..74.0).contains(&end.parse::<f64>().unwrap()), "{text}");
     }
 
     #[test]
     fn goals_are_judged() {
-        let delay = DelayFit { packets: 1, p50: 25.0, p99: 25.2, max: 40.0, deviation: 0.0 };
+        let delay = DelayFit { packets: 1, p50: 25.0, p99: 25.2, max: 40.0 };
         assert!(delay.reaches_goal() && !DelayFit { p99: 25.21, ..delay }.reaches_goal());
         let loss = LossFit { rate: 50_000.0, sent: 9, unread: 0, dropped: 0, unreceived: 0 };
         assert!(loss.reaches_goal() && !LossFit { unread: 1, ..loss }.reaches_goal());

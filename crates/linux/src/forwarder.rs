@@ -6,9 +6,10 @@
 //! the router's next device.
 
 pub(crate) mod gate;
+mod waits;
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -23,6 +24,7 @@ use bandmaster_core::losses::Losses;
 use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::port::{Header, PortProgram};
 use bandmaster_core::qdisc::{Pkt, Qdisc, Verdict};
+use bandmaster_core::sketch::Histogram;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 use etherparse::{IpNumber, Ipv4HeaderSlice, TcpHeaderSlice};
@@ -36,13 +38,13 @@ use crate::receipts::Receipts;
 use crate::syscall;
 use crate::timing::Timing;
 use gate::Gate;
+use waits::Waits;
+pub(crate) use waits::stay_awake;
 
 /// Longest IP packet.
 const LONGEST: usize = 65_535;
 /// Real-time priority: above the traffic's.
 pub(crate) const PRIORITY: i32 = 20;
-/// Nobody waits longer, so that a request to stop is seen.
-const PATIENCE: Span = Span::from_millis(50);
 /// Place of the checksum in a header of IPv4.
 const CHECKSUM: usize = 10;
 /// Packets read from one device before the others have their turn.
@@ -182,8 +184,10 @@ pub(crate) struct Board {
 }
 
 /// How well the forwarder kept the time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Health {
+    /// How late packets were handed over, in ns, without those that the packet ahead of them held up.
+    pub lateness: Histogram,
     /// Packets handed over later than their time by more than 1 ms.
     pub late: u64,
     /// Longest lateness.
@@ -196,8 +200,20 @@ pub struct Health {
 
 /// More late packets than this make a remark.
 const LATE_SHARE: f64 = 0.01;
+/// A packet that is later than this makes a remark: one of the machine's pauses.
+pub(crate) const PAUSE: Span = Span::from_millis(2);
 
 impl Health {
+    /// A packet that was due before the one ahead of it had been handed over waited for that one.
+    fn note(&mut self, late: Span, waited: bool) {
+        if !waited {
+            self.lateness.note(late.as_nanos());
+        }
+        self.packets += 1;
+        self.late += u64::from(late > Span::from_millis(1));
+        self.latest = self.latest.max(late);
+    }
+
     /// More packets were late than a result bears: the machine is too busy or too slow.
     pub fn is_late(&self) -> bool {
         self.late as f64 > LATE_SHARE * self.packets as f64
@@ -265,7 +281,7 @@ impl Board {
     }
 
     pub(crate) fn health(&self) -> Health {
-        *self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -290,17 +306,10 @@ pub(crate) struct Forwarder {
     _awake: Option<File>,
 }
 
-/// While it is open no processor sleeps when it is idle: in a virtual machine a wake-up takes 40 us and more. None without root.
-/// The kernel reads microseconds (Documentation/power/pm_qos_interface.rst), and forgets them when the file is closed.
-pub(crate) fn stay_awake() -> Option<File> {
-    let mut file = OpenOptions::new().write(true).open("/dev/cpu_dma_latency").ok()?;
-    file.write_all(&0i32.to_ne_bytes()).ok()?;
-    Some(file)
-}
-
 /// What a forwarder took from its start to its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Worked {
+    /// Without what it waited awake.
     pub(crate) processor: Duration,
     pub(crate) elapsed: Duration,
 }
@@ -323,9 +332,12 @@ impl Forwarder {
             Wires { clock, stop: stop.clone(), board: board.clone(), passages: sender, bell: bell.clone() };
         let work = move || {
             let begin = Instant::now();
-            forward(ports, &wires)?;
-            let processor = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into();
-            Ok(Worked { processor, elapsed: begin.elapsed() })
+            let idle = forward(ports, &wires)?;
+            let processor: Duration = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into();
+            Ok(Worked {
+                processor: processor.saturating_sub(Duration::from_nanos(idle.as_nanos())),
+                elapsed: begin.elapsed(),
+            })
         };
         let thread = thread::Builder::new().name("forwarder".to_owned()).spawn(work);
         let thread = Some(thread.map_err(|error| Error::os("start the forwarder", error))?);
@@ -347,11 +359,11 @@ impl Drop for Forwarder {
     }
 }
 
-/// Forwards until `wires.stop` is set. Ports 2i and 2i + 1 are the two directions of link i.
+/// Forwards until `wires.stop` is set; for how long it waited awake. Ports 2i and 2i + 1 are the two directions of link i.
 ///
 /// # Errors
 /// When waiting for devices fails.
-fn forward(plans: Vec<PortPlan>, wires: &Wires) -> io::Result<()> {
+fn forward(plans: Vec<PortPlan>, wires: &Wires) -> io::Result<Span> {
     let real_time = syscall::run_first(PRIORITY).is_ok();
     // Without it a wake-up may come 50 us late.
     let _ = nix::sys::prctl::set_timerslack(1);
@@ -363,6 +375,7 @@ fn forward(plans: Vec<PortPlan>, wires: &Wires) -> io::Result<()> {
     for (i, port) in ports.iter().enumerate() {
         epoll.add(&*port.plan.from, EpollEvent::new(EpollFlags::EPOLLIN, i as u64))?;
     }
+    let mut waits = Waits::new(epoll);
     let mut events = [EpollEvent::empty(); 64];
     // When each port has something to do.
     let mut due = vec![Time::ZERO; ports.len()];
@@ -379,18 +392,17 @@ fn forward(plans: Vec<PortPlan>, wires: &Wires) -> io::Result<()> {
             }
         }
         let next = due.iter().copied().min().unwrap_or(Time::MAX);
-        let wait = next.since(wires.clock.now()).min(PATIENCE);
-        let ready = syscall::wait_for(&epoll, &mut events, wait)?;
+        let ready = waits.wait(wires.clock, next, &mut events)?;
         for event in &events[..ready] {
             let i = event.data() as usize;
             ports[i].take_in(i, wires, &mut store, &mut buffer);
             due[i] = ports[i].due(wires.clock.now());
         }
-        *wires.board.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
     }
+    *wires.board.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
     let sojourns = ports.iter_mut().find_map(|port| port.plan.sojourns.take());
     *wires.board.sojourns.lock().unwrap_or_else(PoisonError::into_inner) = sojourns;
-    Ok(())
+    Ok(waits.idle)
 }
 
 /// Packets on their way, by key.
@@ -438,6 +450,8 @@ struct Port {
     is_idle: bool,
     /// Arrival, key; lost packets are not on it.
     wire: VecDeque<(Time, u32)>,
+    /// When it handed over the last packet.
+    handed: Time,
     state: PortState,
     dropped: Vec<Pkt>,
 }
@@ -449,6 +463,7 @@ impl Port {
             free_at: Time::ZERO,
             is_idle: true,
             wire: VecDeque::new(),
+            handed: Time::ZERO,
             state: PortState::default(),
             dropped: Vec::new(),
         }
@@ -558,6 +573,9 @@ impl Port {
             && at <= now
         {
             self.wire.pop_front();
+            let handed = wires.clock.now();
+            health.note(handed.since(at), at <= self.handed);
+            self.handed = handed;
             let goes_on = twin.lets_pass(id ^ 1, now, key, wires, store);
             let packet = &store.packets[key as usize];
             match goes_on.then(|| (&*self.plan.to).write(&packet.bytes)) {
@@ -571,10 +589,6 @@ impl Port {
             twin.release();
             self.state.counters.inside -= 1;
             store.remove(key);
-            health.packets += 1;
-            let late = now.since(at);
-            health.late += u64::from(late > Span::from_millis(1));
-            health.latest = health.latest.max(late);
         }
         if self.state != before {
             self.level(now);

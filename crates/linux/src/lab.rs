@@ -32,7 +32,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::Error;
 use crate::calibrate;
-use crate::forwarder::Forwarder;
+use crate::forwarder::{self, Forwarder};
 pub use crate::forwarder::{Counters, Health};
 use crate::iperf3::{self, Iperf3};
 use crate::limits::{self, Remarks, sets_windows};
@@ -521,10 +521,16 @@ impl<'a> Lab<'a> {
                 "the forwarder runs as an ordinary thread: real-time priority is not allowed here".to_owned(),
             );
         }
+        let latest = 1e3 * health.latest.as_secs_f64();
         if health.is_late() {
             remark(format!(
-                "{} of {} packets were more than 1 ms late (the latest {}): this machine is too busy or too slow",
-                health.late, health.packets, health.latest
+                "{} of {} packets were more than 1 ms late (the latest {latest:.1} ms): this machine is too busy or too slow",
+                health.late, health.packets
+            ));
+        } else if health.latest > forwarder::PAUSE {
+            remark(format!(
+                "this machine paused: a packet came {latest:.1} ms late; round-trip times below some {:.0} ms show it",
+                20.0 * latest
             ));
         }
         if work > calibrate::MOST_WORK {

@@ -164,7 +164,7 @@ mod linux {
             "delay": measured.delay.reaches_goal(),
             "loss": measured.loss.reaches_goal(),
         });
-        document["delay"]["jitter"] = json!(measured.delay.jitter());
+        document["jitter"] = json!(measured.lateness.to_string());
         document["capacity"]["per_core"] = json!(measured.capacity.per_core());
         document["bare"]["per_core"] = json!(measured.bare.per_core());
         if let Some(demand) = demand {
@@ -175,7 +175,7 @@ mod linux {
     }
 
     pub(super) fn table(measured: &Calibration, demand: Option<&Demand>, verdict: Option<Verdict>) -> String {
-        let Calibration { delay, loss, rates, capacity, .. } = measured;
+        let Calibration { delay, lateness, loss, rates, capacity, .. } = measured;
         let reached = |goal: bool| if goal { "reached" } else { "MISSED" };
         let delay_ms = DELAY.as_secs_f64() * 1e3;
         let goal_ms = delay_ms + DELAY_GOAL.as_secs_f64() * 1e3;
@@ -186,10 +186,6 @@ mod linux {
             format!("{:.3} / {:.3} / {:.3} ms (p50 / p99 / longest)", delay.p50, delay.p99, delay.max),
             format!("p99 up to {goal_ms} ms"),
             reached(delay.reaches_goal()).to_owned(),
-        ]);
-        table.add_row([
-            "  as jitter of a simulated link".to_owned(),
-            format!("jitter = \"uniform(0us, {:.0}us)\"", 1e3 * delay.jitter()),
         ]);
         let slow = if loss.is_at_rate() { "" } else { ": the sender managed no more" };
         let lost = match loss.lost() {
@@ -240,6 +236,7 @@ mod linux {
             format!("{:.0} packets/s: what the kernel takes of it", measured.bare.per_core()),
         ]);
         let mut text = format!("{}\n\n{}", plain(table), conditions(measured));
+        text += &format!("How late packets come, for the links of a simulation: jitter = \"{lateness}\"\n");
         if let (Some(demand), Some(verdict)) = (demand, verdict) {
             text += &format!("\n{}\n", words(demand, demand.share(measured), verdict));
         }
@@ -283,6 +280,8 @@ mod linux {
 
     #[cfg(test)]
     mod tests {
+        use bandmaster_core::span_cdf::SpanCdf;
+        use bandmaster_core::time::Span;
         use bandmaster_linux::calibrate::{Capacity, DelayFit, LossFit, RateFit, WindowFit};
 
         use super::*;
@@ -292,7 +291,8 @@ mod linux {
                 load_before: Some(0.1),
                 cores: 2,
                 real_time: true,
-                delay: DelayFit { packets: 3_000, p50: 25.05, p99: 25.3, max: 26.0, deviation: 0.05 },
+                delay: DelayFit { packets: 3_000, p50: 25.05, p99: 25.3, max: 26.0 },
+                lateness: SpanCdf::new(&[(Span::from_micros(4), 0.5), (Span::from_millis(1), 1.0)]).unwrap(),
                 loss: LossFit { rate: 5e4, sent: 60_000, unread: 0, dropped: 0, unreceived: 0 },
                 rates: vec![RateFit {
                     asked: 5_000_000,
@@ -312,7 +312,7 @@ mod linux {
                 "{text}"
             );
             assert!(text.contains("MISSED") && text.contains("reached"), "{text}");
-            assert!(text.contains("uniform(0us, 173us)"), "{text}");
+            assert!(text.contains("jitter = \"cdf(4us 0.5, 1000us 1)\""), "{text}");
             assert!(text.contains("100000 packets/s, over all links"), "{text}");
             assert!(text.contains("125000 packets/s: what"), "{text}");
         }
