@@ -16,9 +16,9 @@ const WHOLE: u32 = 1_000_000;
 /// delays need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpanCdf {
-    /// Time, and share up to it in millionths; both ascend, and the last share is the whole.
-    points: [(Span, u32); MOST_POINTS],
-    used: u8,
+    times: [Span; MOST_POINTS],
+    /// Shares up to them in millionths; both ascend up to the first that is the whole.
+    shares: [u32; MOST_POINTS],
 }
 
 impl SpanCdf {
@@ -33,34 +33,43 @@ impl SpanCdf {
                 "needs 1 to 8 points, each a time and the share up to it, as in \"cdf(10us 0.5, 20us 0.9, 1ms 1)\"",
             );
         }
-        let mut points = [(Span::ZERO, 0); MOST_POINTS];
-        for (point, (time, share)) in points.iter_mut().zip(written) {
+        let (mut times, mut shares) = ([Span::ZERO; MOST_POINTS], [0; MOST_POINTS]);
+        for (i, (time, share)) in written.iter().enumerate() {
             if !(0.0..=1.0).contains(share) {
                 return Err("has a share that is not between 0 and 1");
             }
-            *point = (*time, (share * f64::from(WHOLE)).round() as u32);
+            (times[i], shares[i]) = (*time, (share * f64::from(WHOLE)).round() as u32);
         }
-        let used = &points[..written.len()];
-        if !used.is_sorted_by(|before, after| before.0 <= after.0 && before.1 <= after.1) {
+        let used = written.len();
+        if !times[..used].is_sorted() || !shares[..used].is_sorted() {
             return Err("has points that do not ascend, in time and in share");
         }
-        match used.last() {
-            Some((_, WHOLE)) => Ok(Self { points, used: written.len() as u8 }),
-            _ => Err("does not end at the share 1"),
+        if shares[used - 1] != WHOLE {
+            return Err("does not end at the share 1");
         }
+        Ok(Self { times, shares })
     }
 
-    fn points(&self) -> &[(Span, u32)] {
-        &self.points[..usize::from(self.used)]
+    /// Those up to the first with all times.
+    fn points(&self) -> impl Iterator<Item = (Span, u32)> {
+        let used = self.last() + 1;
+        self.times.into_iter().zip(self.shares).take(used)
+    }
+
+    const fn last(&self) -> usize {
+        let mut i = 0;
+        while self.shares[i] != WHOLE {
+            i += 1;
+        }
+        i
     }
 
     /// Draws a time.
     pub(crate) fn draw(&self, stream: &mut Stream) -> Span {
         let share = stream.unit() * f64::from(WHOLE);
-        let points = self.points();
-        let after = points.partition_point(|(_, up_to)| f64::from(*up_to) <= share).min(points.len() - 1);
-        let (time, up_to) = points[after];
-        match after.checked_sub(1).map(|before| points[before]) {
+        let after = self.shares.iter().position(|up_to| f64::from(*up_to) > share).unwrap_or(self.last());
+        let (time, up_to) = (self.times[after], self.shares[after]);
+        match after.checked_sub(1).map(|before| (self.times[before], self.shares[before])) {
             Some((below, from)) => {
                 below
                     + time.saturating_sub(below).mul_f64((share - f64::from(from)) / f64::from(up_to - from))
@@ -71,34 +80,34 @@ impl SpanCdf {
 
     /// The mean in seconds.
     pub(crate) fn mean(&self) -> f64 {
-        let (mut mean, mut before) = (0.0, (self.points[0].0, 0));
+        let (mut mean, mut before) = (0.0, (self.times[0], 0));
         for (time, up_to) in self.points() {
             let between = (before.0.as_secs_f64() + time.as_secs_f64()) / 2.0;
             mean += between * f64::from(up_to - before.1) / f64::from(WHOLE);
-            before = (*time, *up_to);
+            before = (time, up_to);
         }
         mean
     }
 
     /// The largest time.
     pub(crate) const fn largest(&self) -> Span {
-        self.points[self.used as usize - 1].0
+        self.times[self.last()]
     }
 }
 
 impl fmt::Display for SpanCdf {
     /// As a scenario writes it, in microseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let point = |(time, up_to): &(Span, u32)| {
-            format!("{}us {}", time.as_nanos() as f64 / 1e3, f64::from(*up_to) / f64::from(WHOLE))
+        let point = |(time, up_to): (Span, u32)| {
+            format!("{}us {}", time.as_nanos() as f64 / 1e3, f64::from(up_to) / f64::from(WHOLE))
         };
-        write!(f, "cdf({})", self.points().iter().map(point).collect::<Vec<_>>().join(", "))
+        write!(f, "cdf({})", self.points().map(point).collect::<Vec<_>>().join(", "))
     }
 }
 
 impl Serialize for SpanCdf {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let shares = self.points().iter().map(|(time, up_to)| (time, f64::from(*up_to) / f64::from(WHOLE)));
+        let shares = self.points().map(|(time, up_to)| (time, f64::from(up_to) / f64::from(WHOLE)));
         serializer.collect_seq(shares)
     }
 }

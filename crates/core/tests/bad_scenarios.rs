@@ -268,14 +268,14 @@ fn quantities() {
             "delay = \"normal(1ms, 2ms)\"",
             "x.toml:15:9: error: network.link.delay: \"normal(1ms, 2ms)\" has a deviation above its mean, with \
              too many draws below zero; its deviation is at most its mean; write a time such as \"25ms\", \
-             \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", or \"exponential(15s)\"",
+             \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", \"exponential(15s)\", or \"cdf(10us 0.5, 20us 0.9, 1ms 1)\"",
         ),
         (
             "delay = \"1ms\"",
             "delay = \"normal(2ms)\"",
             "x.toml:15:9: error: network.link.delay: \"normal(2ms)\" needs a mean and a deviation, as in \
-             \"normal(20ms, 2ms)\"; write a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", or \
-             \"exponential(15s)\"",
+             \"normal(20ms, 2ms)\"; write a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", \
+             \"exponential(15s)\", or \"cdf(10us 0.5, 20us 0.9, 1ms 1)\"",
         ),
         (
             "delay = \"1ms\"",
@@ -286,8 +286,8 @@ fn quantities() {
             "\"uniform(2ms, 6ms)\"",
             "\"uniform(6ms, 2ms)\"",
             "x.toml:28:9: error: network.groups.near.delay: \"uniform(6ms, 2ms)\" has its ends in the \
-             wrong order; write a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", or \
-             \"exponential(15s)\"",
+             wrong order; write a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", \
+             \"exponential(15s)\", or \"cdf(10us 0.5, 20us 0.9, 1ms 1)\"",
         ),
         (
             "queue = \"200pkt\"",
@@ -671,7 +671,7 @@ fn faults_gauges_and_tracking() {
         ),
         (
             "[faults]\nreroute = \"50\"",
-            "x.toml:21:11: error: faults.reroute: \"50\" has no unit; write a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", or \"exponential(15s)\"",
+            "x.toml:21:11: error: faults.reroute: \"50\" has no unit; write a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", \"exponential(15s)\", or \"cdf(10us 0.5, 20us 0.9, 1ms 1)\"",
         ),
         (
             "[[faults.links]]\nends = [\"r1\", \"r3\"]\ndown = \"1s\"",
