@@ -317,15 +317,12 @@ fn parse_draw(text: &str) -> Result<SpanDraw, Misfit> {
         return Ok(SpanDraw::Normal { mean, deviation });
     }
     if let Some(arguments) = call("cdf") {
-        let point = |written: &str| {
-            let (time, share) = written.trim().split_once(char::is_whitespace)?;
-            Some((time.to_owned(), share.trim().parse().ok()?))
-        };
         let points = arguments.split(',').map(|written| {
-            let (time, share) = point(written).ok_or(Misfit::Other(
-                "needs a time and the share up to it at each point, as in \"cdf(10us 0.5, 20us 0.9, 1ms 1)\"",
-            ))?;
-            Ok((span(&time)?, share))
+            let point = written.trim().split_once(char::is_whitespace);
+            let (time, share) = point.and_then(|(time, share)| Some((time, share.trim().parse().ok()?))).ok_or(
+                Misfit::Other("needs a time and the share up to it at each point, as in \"cdf(10us 0.5, 20us 0.9, 1ms 1)\""),
+            )?;
+            Ok((span(time)?, share))
         });
         let points = points.collect::<Result<Vec<_>, Misfit>>()?;
         return SpanCdf::new(&points).map(|points| SpanDraw::Cdf { points }).map_err(Misfit::Other);

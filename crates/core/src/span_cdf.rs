@@ -106,9 +106,9 @@ impl fmt::Display for SpanCdf {
 }
 
 impl Serialize for SpanCdf {
+    /// As text.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let shares = self.points().map(|(time, up_to)| (time, f64::from(up_to) / f64::from(WHOLE)));
-        serializer.collect_seq(shares)
+        serializer.collect_str(self)
     }
 }
 

@@ -164,7 +164,6 @@ mod linux {
             "delay": measured.delay.reaches_goal(),
             "loss": measured.loss.reaches_goal(),
         });
-        document["jitter"] = json!(measured.lateness.to_string());
         document["capacity"]["per_core"] = json!(measured.capacity.per_core());
         document["bare"]["per_core"] = json!(measured.bare.per_core());
         if let Some(demand) = demand {
