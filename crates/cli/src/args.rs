@@ -22,7 +22,7 @@ pub(crate) struct Settings {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<Override>,
     /// Trials per case, instead of run.trials
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u32>(1, u32::MAX.into()))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u32>(1, 100_000))]
     pub(crate) trials: Option<u32>,
     /// Seed of every random stream, instead of run.seed
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u64>(0, i64::MAX as u64))]

@@ -244,7 +244,7 @@ impl Refusal {
     fn damaged(at: u64) -> Self {
         Self::Wrong(format!(
             "is damaged at byte {at}, or of another version; nothing of it was changed: \
-             move it away, or start over with --force"
+             move it away, or `run` again with --force"
         ))
     }
 }
@@ -304,7 +304,7 @@ impl Found {
 fn unbegun(path: &Path) -> Failure {
     let place = path.display();
     Failure::usage(format!(
-        "{place}: holds nothing: its program was killed as it began; start over with --force"
+        "{place}: holds nothing: its program was killed as it began; `run` again with --force"
     ))
 }
 

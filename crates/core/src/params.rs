@@ -330,6 +330,9 @@ fn parse_draw(text: &str) -> Result<SpanDraw, Misfit> {
     if let Some(mean) = call("exponential") {
         return Ok(SpanDraw::Exponential { mean: span(mean)? });
     }
+    if text.contains('(') && !text.trim().ends_with(')') {
+        return Err(Misfit::Other("has no bracket at its end"));
+    }
     span(text).map(SpanDraw::fixed)
 }
 
@@ -569,6 +572,7 @@ mod tests {
             let said = draw(text).unwrap_err().to_string();
             assert!(said.contains(why), "{text}: {said}");
         }
+        assert_eq!(draw("cdf(10us 0.5, 1ms 1"), Err(Misfit::Other("has no bracket at its end")));
         assert_eq!(draw("1ms"), Ok(Value::Draw(SpanDraw::fixed(Span::from_millis(1)))));
         assert!(draw("uniform(6ms, 2ms)").unwrap_err().to_string().contains("wrong order"));
         let limit = |s: &str| Kind::Limit.parse(&Written::Text(s.to_owned()));

@@ -200,7 +200,7 @@ pub enum QuantityError {
     /// Below zero.
     Negative,
     /// Not a whole number of base units.
-    TooFine,
+    TooFine(Dimension),
     /// More than the dimension's most.
     TooLarge(Dimension),
 }
@@ -214,7 +214,10 @@ impl fmt::Display for QuantityError {
             Self::UnknownUnit(unit, Some(why)) => write!(f, "has the unit `{unit}`: {why}"),
             Self::Capital(unit) => write!(f, "has the unit `{unit}`: units of rate are lower case: mbit"),
             Self::Negative => f.write_str("is negative"),
-            Self::TooFine => f.write_str("is finer than the base unit"),
+            Self::TooFine(dimension) => {
+                let [(base, _), ..] = dimension.units() else { return Ok(()) };
+                write!(f, "is finer than 1{base}")
+            }
             Self::TooLarge(dimension) => write!(f, "is more than {}", dimension.most_text()),
         }
     }
@@ -247,12 +250,13 @@ pub fn parse_quantity(text: &str, dimension: Dimension) -> Result<u64, QuantityE
         if s.is_empty() { Ok(0) } else { s.parse::<u128>().map_err(|_| QuantityError::NoNumber) }
     };
     let too_large = QuantityError::TooLarge(dimension);
-    let places = u32::try_from(fraction.len()).ok().filter(|n| *n <= 18).ok_or(QuantityError::TooFine)?;
+    let places =
+        u32::try_from(fraction.len()).ok().filter(|n| *n <= 18).ok_or(QuantityError::TooFine(dimension))?;
     let denominator = 10u128.pow(places);
     let scaled = digits(whole)?.checked_mul(denominator).and_then(|n| n.checked_add(digits(fraction).ok()?));
     let scaled = scaled.and_then(|n| n.checked_mul(u128::from(scale))).ok_or(too_large.clone())?;
     if !scaled.is_multiple_of(denominator) {
-        return Err(QuantityError::TooFine);
+        return Err(QuantityError::TooFine(dimension));
     }
     u64::try_from(scaled / denominator).ok().filter(|n| *n <= dimension.most()).ok_or(too_large)
 }
@@ -292,7 +296,7 @@ mod tests {
         assert_eq!(parse_quantity("5", Dimension::Rate), Err(QuantityError::NoUnit));
         assert_eq!(parse_quantity("-5ms", Dimension::Span), Err(QuantityError::Negative));
         assert_eq!(parse_quantity("mbit", Dimension::Rate), Err(QuantityError::NoNumber));
-        assert_eq!(parse_quantity("0.5ns", Dimension::Span), Err(QuantityError::TooFine));
+        assert_eq!(parse_quantity("0.5ns", Dimension::Span), Err(QuantityError::TooFine(Dimension::Span)));
         for (dimension, most, more) in [
             (Dimension::Rate, "100tbit", "100.000000000001tbit"),
             (Dimension::Span, "525600min", "31536000.000000001s"),

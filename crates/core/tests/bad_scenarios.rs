@@ -168,7 +168,7 @@ fn text_that_is_not_toml() {
         (
             "clients = 8",
             "clients = 99999999999999999999",
-            "x.toml:3:11: error: a number that does not fit into 64 bits",
+            "x.toml:3:11: error: a number that does not fit into 64 bits: at most 9223372036854775807",
         ),
     ]);
 }
@@ -261,7 +261,7 @@ fn quantities() {
             "delay = \"1ms\"",
             "delay = \"exponential(1ms)\"",
             "x.toml:15:9: error: network.link.delay: an exponential delay has no bound; write a time, \
-             uniform(a, b) or normal(mean, sd)",
+             uniform(a, b), normal(mean, sd) or cdf(...)",
         ),
         (
             "delay = \"1ms\"",
@@ -301,6 +301,18 @@ fn quantities() {
             "x.toml:19:9: error: network.links.server-r1.queue: \"200packets\" has the unit `packets`: \
              write pkt; write \"200pkt\", \"64KiB\", \"unlimited\", or a table such as { discipline = \
              \"fifo\", limit = \"200pkt\" }",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = \"0B\"",
+            "x.toml:19:9: error: network.links.server-r1.queue: would lose every packet; write at least \"1pkt\", or \
+             as many bytes as the largest packet has",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"codel\", limit = \"0pkt\" }",
+            "x.toml:19:41: error: network.links.server-r1.queue.limit: would lose every packet; write at least \
+             \"1pkt\", or as many bytes as the largest packet has",
         ),
         (
             "queue = \"200pkt\"",
@@ -1686,6 +1698,16 @@ fn claims_and_figures() {
         ),
         (
             "low = -0.5\nhigh = 0.5",
+            "low = 1.5",
+            "x.toml:85:7: error: claims.fairer.low: 1.5 cannot hold: what is judged is never above 1; write less than 1",
+        ),
+        (
+            "low = -0.5\nhigh = 0.5",
+            "high = -1.5",
+            "x.toml:85:8: error: claims.fairer.high: -1.5 cannot hold: what is judged is never below -1; write more than -1",
+        ),
+        (
+            "low = -0.5\nhigh = 0.5",
             "",
             "x.toml:78:1: error: claims.fairer.low: is missing, and `high` too; write one of them or both",
         ),
@@ -2231,7 +2253,7 @@ fn values_of_the_command_line() {
         ),
         (
             Options { seed: Some(u64::MAX), ..Options::default() },
-            "--seed 18446744073709551615: error: a number that does not fit into 64 bits",
+            "--seed 18446744073709551615: error: a number that does not fit into 64 bits: at most 9223372036854775807",
         ),
         (
             key("network.link.rate=5mbit,5mbps"),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use bandmaster_core::scenario::json_schema;
+use bandmaster_core::scenario::{Options, json_schema};
 use bandmaster_core::scheme::REGISTRY;
 use serde_json::{Value, json};
 
@@ -69,11 +69,40 @@ fn refuses_what_the_reader_refuses() {
     }
 }
 
+/// What no file of the repository has: every kind of draw, and a file that is completed by those it includes.
+#[test]
+fn accepts_what_the_reader_accepts() {
+    let schema = jsonschema::draft202012::new(&json_schema(REGISTRY)).expect("a valid schema");
+    let mut file = example("dumbbell.toml");
+    let eight = (1..=8).map(|i| format!("{i}ms {}", f64::from(i) / 8.0)).collect::<Vec<_>>().join(", ");
+    let (eight, nine) = (format!("cdf({eight})"), format!("cdf(500us 0.01, {eight})"));
+    for (draw, is_one) in [
+        ("25ms", true),
+        ("uniform(2ms, 6ms)", true),
+        ("normal(20ms, 2ms)", true),
+        ("cdf(10us 0.5, 20us 0.9, 1ms 1)", true),
+        ("cdf( 10us  5e-1,1ms 1 )", true),
+        (&eight, true),
+        (&nine, false),
+        ("cdf()", false),
+        ("cdf(10us)", false),
+        ("cdf(10us 0.5, 20us 0.9, 1ms 1", false),
+    ] {
+        file["network"]["bottleneck"]["jitter"] = json!(draw);
+        assert_eq!(schema.is_valid(&file), is_one, "{draw}");
+        let text = toml::to_string(&file).expect("TOML");
+        let read = bandmaster_core::scenario::parse("x.toml", &text, &Options::default());
+        assert_eq!(read.is_ok(), is_one, "{draw}: {:?}", read.err());
+    }
+    assert!(schema.is_valid(&json!({ "version": 1, "include": ["dumbbell.toml"], "run": { "trials": 3 } })));
+    assert!(!schema.is_valid(&json!({ "version": 1, "run": { "trials": 3 } })));
+}
+
 #[test]
 fn describes_every_key_and_shows_defaults() {
     let schema = json_schema(REGISTRY);
     assert_eq!(schema["additionalProperties"], json!(false));
-    assert_eq!(schema["required"], json!(["version", "name", "run", "network", "flows"]));
+    assert_eq!(schema["anyOf"][0]["required"], json!(["version", "name", "run", "network", "flows"]));
     let sample = &schema["properties"]["run"]["properties"]["sample"];
     assert_eq!(sample["default"], json!("100ms"));
     assert!(sample["description"].as_str().is_some_and(|d| d.starts_with("Sampling interval")));

@@ -6,6 +6,7 @@
 //! the router's next device.
 
 pub(crate) mod gate;
+mod health;
 mod waits;
 
 use std::collections::VecDeque;
@@ -24,7 +25,6 @@ use bandmaster_core::losses::Losses;
 use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::port::{Header, PortProgram};
 use bandmaster_core::qdisc::{Pkt, Qdisc, Verdict};
-use bandmaster_core::sketch::Histogram;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 use etherparse::{IpNumber, Ipv4HeaderSlice, TcpHeaderSlice};
@@ -38,6 +38,7 @@ use crate::receipts::Receipts;
 use crate::syscall;
 use crate::timing::Timing;
 use gate::Gate;
+pub use health::Health;
 use waits::Waits;
 pub(crate) use waits::stay_awake;
 
@@ -181,43 +182,6 @@ pub(crate) struct Board {
     receipts: Arc<Receipts>,
     /// Times in the measured queue, when the forwarder has ended.
     sojourns: Mutex<Option<Sojourns>>,
-}
-
-/// How well the forwarder kept the time.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Health {
-    /// How late packets were handed over, in ns, without those that the packet ahead of them held up.
-    pub lateness: Histogram,
-    /// Packets handed over later than their time by more than 1 ms.
-    pub late: u64,
-    /// Longest lateness.
-    pub latest: Span,
-    /// Packets handed over.
-    pub packets: u64,
-    /// True when the thread runs before all ordinary ones.
-    pub real_time: bool,
-}
-
-/// More late packets than this make a remark.
-const LATE_SHARE: f64 = 0.01;
-/// A packet that is later than this makes a remark: one of the machine's pauses.
-pub(crate) const PAUSE: Span = Span::from_millis(2);
-
-impl Health {
-    /// A packet that was due before the one ahead of it had been handed over waited for that one.
-    fn note(&mut self, late: Span, waited: bool) {
-        if !waited {
-            self.lateness.note(late.as_nanos());
-        }
-        self.packets += 1;
-        self.late += u64::from(late > Span::from_millis(1));
-        self.latest = self.latest.max(late);
-    }
-
-    /// More packets were late than a result bears: the machine is too busy or too slow.
-    pub fn is_late(&self) -> bool {
-        self.late as f64 > LATE_SHARE * self.packets as f64
-    }
 }
 
 impl Board {

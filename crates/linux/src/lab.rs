@@ -32,7 +32,7 @@ use nix::sys::time::TimeSpec;
 
 use crate::Error;
 use crate::calibrate;
-use crate::forwarder::{self, Forwarder};
+use crate::forwarder::Forwarder;
 pub use crate::forwarder::{Counters, Health};
 use crate::iperf3::{self, Iperf3};
 use crate::limits::{self, Remarks, sets_windows};
@@ -515,24 +515,8 @@ impl<'a> Lab<'a> {
 
     /// What this machine did not manage.
     fn remark_on_machine(&mut self, health: &Health, work: f64, refused: u64) {
+        self.remarks.extend(health.remarks());
         let mut remark = |text: String| self.remarks.push(text);
-        if !health.real_time {
-            remark(
-                "the forwarder runs as an ordinary thread: real-time priority is not allowed here".to_owned(),
-            );
-        }
-        let latest = 1e3 * health.latest.as_secs_f64();
-        if health.is_late() {
-            remark(format!(
-                "{} of {} packets were more than 1 ms late (the latest {latest:.1} ms): this machine is too busy or too slow",
-                health.late, health.packets
-            ));
-        } else if health.latest > forwarder::PAUSE {
-            remark(format!(
-                "this machine paused: a packet came {latest:.1} ms late; round-trip times below some {:.0} ms show it",
-                20.0 * latest
-            ));
-        }
         if work > calibrate::MOST_WORK {
             remark(format!(
                 "the forwarder worked for {:.0} % of its time: links may have carried less than their rates, and the results \

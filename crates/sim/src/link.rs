@@ -52,17 +52,19 @@ struct Transit {
 }
 
 /// How a port queues.
-#[derive(Default)]
 enum Queue {
-    /// Everything fits: nothing to account for.
-    #[default]
-    Unlimited,
     /// First in, first out up to a limit.
     DropTail(DropTail),
     /// First in, first out behind another rule.
     Fifo(Box<Rule>),
     /// The discipline picks.
     Ordered(Box<Ordered>),
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::DropTail(DropTail { limit: Limit::Unlimited })
+    }
 }
 
 struct Rule {
@@ -180,7 +182,6 @@ impl Port {
     pub(crate) fn new(rate: Rate, delay: Span, discipline: Discipline, limit: Option<Limit>) -> Self {
         let nanos_per_byte = IdealPort::new(rate, delay).nanos_per_byte;
         let queue = match (discipline, limit) {
-            (_, Some(Limit::Unlimited)) => Queue::Unlimited,
             (_, Some(limit)) => Queue::DropTail(DropTail { limit }),
             (Discipline::Fifo(admission), _) => Queue::Fifo(Box::new(Rule { admission })),
             (Discipline::Ordered(qdisc), _) => Queue::Ordered(Box::new(Ordered {
@@ -270,7 +271,6 @@ impl Port {
         }
         let backlog = self.waiting_at(now);
         let verdict = match &mut self.queue {
-            Queue::Unlimited => Verdict::Accept,
             Queue::DropTail(rule) => {
                 // It looks at lengths only.
                 let pkt = Pkt {
@@ -347,7 +347,7 @@ impl Port {
         self.rest.ring.push_back(Transit { start, arrive: self.free_at + self.delay, label });
         self.in_transit += 1;
         // Where this one need not wait, all before it have begun.
-        (self.waiting, self.waiting_bytes) = match start > now && !matches!(self.queue, Queue::Unlimited) {
+        (self.waiting, self.waiting_bytes) = match start > now {
             true => (self.waiting + 1, self.waiting_bytes + u64::from(label.len)),
             false => (0, 0),
         };
@@ -390,9 +390,8 @@ impl Port {
     /// a nanosecond that the transmitter owes would still count when a packet has arrived.
     pub(crate) fn finish_setup(&mut self) {
         let takes_any = match &self.queue {
-            Queue::Unlimited => true,
             Queue::DropTail(DropTail { limit: Limit::Bytes(most) }) => most.get() >= LARGEST,
-            Queue::DropTail(rule) => matches!(rule.limit, Limit::Packets(1..)),
+            Queue::DropTail(rule) => matches!(rule.limit, Limit::Packets(1..) | Limit::Unlimited),
             Queue::Fifo(_) | Queue::Ordered(_) => false,
         };
         let is_simple = !self.varies && !self.has_jitter && !self.crosses && self.extras.is_none();
@@ -491,7 +490,7 @@ impl Port {
             events.leave(self.leaves(id, label, now, arrive));
         }
         self.in_transit += 1;
-        if start > now && !matches!(self.queue, Queue::Unlimited) {
+        if start > now {
             self.waiting += 1;
             self.waiting_bytes += u64::from(label.len);
         }

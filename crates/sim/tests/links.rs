@@ -70,6 +70,19 @@ fn a_trace_delivers_its_opportunities_behind_every_discipline() {
     }
 }
 
+/// 5 Mbit/s arrive where 4 can leave: 1504 bytes of 1500 carry the load, so 21 s leave 21 s x 1.0133 Mbit/s behind.
+#[test]
+fn the_largest_queue_is_counted_without_a_limit_too() {
+    let waits = 21.0 * (5e6 * 1504.0 / 1500.0 - 4e6) / (8.0 * 1504.0);
+    for queue in
+        ["\"unlimited\"", "\"100000pkt\"", "\"100MB\"", "{ discipline = \"drr\", limit = \"unlimited\" }"]
+    {
+        let record = load("5mbit", "capacity.steps = [{ at = \"1ms\", rate = \"4mbit\" }]", queue);
+        let largest = record.metric("queue_max").expect("a metric");
+        assert!((largest - waits).abs() <= 2.0, "{queue}: {largest} packets, {waits}");
+    }
+}
+
 /// 6 Mbit/s for 1 s of 2 s and 0.6 Mbit/s for half a second, then nothing: 0.75 + 0.0375 MB a period. ARED's
 /// average is as long as a second of arrivals: after a pause it drops everything, its queue runs empty, and the average
 /// still falls.

@@ -17,7 +17,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::report::table::plain;
 
-/// Print every key of a scenario, its value, and where the value comes from
+/// Print the keys in force in a scenario, their values, and where each comes from
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct ExplainArgs {

@@ -16,6 +16,7 @@ use super::compare::results::Results;
 use crate::args::whole_number;
 use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
+use crate::report::ReportError;
 use crate::report::folder::OutputFolder;
 use crate::report::manifest::json_lines;
 use crate::report::picture::{self, Kind, Width};
@@ -138,7 +139,13 @@ pub(crate) fn export(args: &ExportArgs, console: Console) -> Result<Exit, Failur
         folder.with_file_name(format!("{name}-{suffix}"))
     });
     let existed = out.exists();
-    let folder = OutputFolder::create(Some(&out), "", false)?;
+    let folder = OutputFolder::create(Some(&out), "", false).map_err(|error| match error {
+        ReportError::Occupied(path) => Failure::usage(format!(
+            "output folder `{}` is not empty: give another one with --out",
+            path.display()
+        )),
+        error => error.into(),
+    })?;
     let written = match (args.format, &figures) {
         (_, Some((sources, drawing))) => figures::write(sources, &folder, *drawing),
         (Format::Flent, None) => flent::write(&tables, &folder),

@@ -363,7 +363,12 @@ impl Reading<'_> {
     fn value(&mut self, value: &DeValue<'_>, place: Place) -> Item {
         let mut number = |n: Option<Written>| {
             n.unwrap_or_else(|| {
-                self.errors.push(Error::at(self.file, &place, "", "a number that does not fit into 64 bits"));
+                self.errors.push(Error::at(
+                    self.file,
+                    &place,
+                    "",
+                    "a number that does not fit into 64 bits: at most 9223372036854775807",
+                ));
                 Written::Integer(0)
             })
         };

@@ -313,7 +313,7 @@ fn claim(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Optio
     }
     let against = against(reader, section, scope, spot.as_ref(), variants.as_deref().unwrap_or_default());
     if let (Some(metric), true) = (&metric, reader.errors.len() == errors_before) {
-        refuse_what_cannot_fail(reader, section, metric);
+        refuse_what_decides_nothing(reader, section, metric);
     }
     if reader.errors.len() > errors_before {
         return None;
@@ -345,21 +345,31 @@ fn claim(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Optio
     variants.into_iter().map(claim).collect()
 }
 
-/// Notes an edge at or beyond an end of what the claim's number can be.
-fn refuse_what_cannot_fail(reader: &mut Reader, section: &Section<'_>, metric: &str) {
+/// Notes an edge that every value of the claim's number passes, or none.
+fn refuse_what_decides_nothing(reader: &mut Reader, section: &Section<'_>, metric: &str) {
     let relation = match (section.item("minus"), section.item("over")) {
         (Some(_), _) => Some(Relation::Minus),
         (None, Some(_)) => Some(Relation::Over),
         (None, None) => None,
     };
     let [least, most] = range(metric, relation);
-    for (key, side, bound) in [("low", "below", least), ("high", "above", most)] {
+    for key in ["low", "high"] {
         let Some(edge) = section.float(key) else { continue };
-        let cannot_fail = if key == "low" { edge <= bound } else { edge >= bound };
-        if cannot_fail {
-            let message = format!("{edge} cannot fail: what is judged is never {side} {bound}");
-            reader.fail_key_with(section, key, message, format!("leave `{key}` out"));
+        let is_low = key == "low";
+        let cannot_fail = if is_low { edge <= least } else { edge >= most };
+        let cannot_hold = if is_low { edge > most } else { edge < least };
+        if !cannot_fail && !cannot_hold {
+            continue;
         }
+        let what = if cannot_fail { "fail" } else { "hold" };
+        let (side, bound) = if is_low == cannot_fail { ("below", least) } else { ("above", most) };
+        let message = format!("{edge} cannot {what}: what is judged is never {side} {bound}");
+        let hint = match (cannot_fail, is_low) {
+            (true, _) => format!("leave `{key}` out"),
+            (false, true) => format!("write less than {most}"),
+            (false, false) => format!("write more than {least}"),
+        };
+        reader.fail_key_with(section, key, message, hint);
     }
 }
 

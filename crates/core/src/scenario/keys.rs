@@ -56,7 +56,7 @@ pub(super) static FILE: TableDef = TableDef {
         "run": Kind::Nested, required;
         /// Nodes and links
         "network": Kind::Nested, required;
-        /// TCP settings of every flow; absent: today's Linux
+        /// TCP settings of every flow; absent: CUBIC by the RFCs (`include` "linux-6": Linux's rules)
         "tcp": Kind::Nested, optional;
         /// Who sends what to whom
         "flows": Kind::Nested, required;

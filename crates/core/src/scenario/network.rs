@@ -508,7 +508,8 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
         reader.fail_key(section, "delay", "is longer than an hour");
     }
     if let Some(SpanDraw::Exponential { .. }) = delay {
-        let message = "an exponential delay has no bound; write a time, uniform(a, b) or normal(mean, sd)";
+        let message =
+            "an exponential delay has no bound; write a time, uniform(a, b), normal(mean, sd) or cdf(...)";
         reader.fail_key(section, "delay", message);
     }
     Some(LinkSettings {

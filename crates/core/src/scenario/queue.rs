@@ -3,8 +3,16 @@
 use super::keys;
 use super::sources::Reader;
 use crate::file::{Content, Item, Layer, Section, Shape, joined, list, scalar_text, suggestion};
-use crate::params::{Key, Kind, Misfit, Params, Value, Written};
+use crate::params::{Key, Kind, Limit, Misfit, Params, Value, Written};
 use crate::qdisc::{self, QdiscDef, QueueConfig, htb};
+use crate::units::Bytes;
+
+const HOLDS_NOTHING: &str = "would lose every packet";
+const LEAST: &str = "write at least \"1pkt\", or as many bytes as the largest packet has";
+
+fn holds_nothing(limit: Limit) -> bool {
+    matches!(limit, Limit::Packets(0) | Limit::Bytes(Bytes::ZERO))
+}
 
 impl Reader<'_> {
     /// The queue at `key`: a limit, or a discipline with its parameters.
@@ -20,6 +28,10 @@ impl Reader<'_> {
             };
             self.explain((&section.path, key), || Some(scalar_text(written)), item, key_def.origin);
             return match Kind::Limit.parse(written) {
+                Ok(Value::Limit(limit)) if holds_nothing(limit) => {
+                    self.fail_with(place, key_path, HOLDS_NOTHING, LEAST);
+                    None
+                }
                 Ok(Value::Limit(limit)) => Some(qdisc::fifo::config(limit)),
                 Ok(_) => None,
                 Err(why) => {
@@ -80,6 +92,11 @@ impl Reader<'_> {
             return None;
         }
         let mut params = section.params(discipline.keys)?;
+        let has_limit = discipline.keys.iter().any(|key| key.name == "limit");
+        if has_limit && params.optional("limit", Params::limit).is_some_and(holds_nothing) {
+            self.fail_key_with(&section, "limit", HOLDS_NOTHING, LEAST);
+            return None;
+        }
         for (key, value) in nested {
             params.set(key, value);
         }

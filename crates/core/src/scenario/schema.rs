@@ -7,6 +7,7 @@ use crate::file::{Shape, TableDef};
 use crate::params::{Key, Kind, Written};
 use crate::qdisc;
 use crate::scheme::SchemeDef;
+use crate::span_cdf::MOST_POINTS;
 use crate::units::Dimension;
 
 /// The schema (draft 2020-12).
@@ -19,8 +20,17 @@ pub(super) fn build(schemes: &[&SchemeDef]) -> Json {
     let mut of_schemes = schemes_of(schemes);
     of_schemes["description"] = schema["properties"]["schemes"]["description"].clone();
     schema["properties"]["schemes"] = of_schemes;
-    if let Some(Json::Array(required)) = schema.get_mut("required") {
+    if let Some(Json::Array(mut required)) = schema.remove("required") {
         required.insert(0, json!("version"));
+        // A file that includes others has from them what it lacks, also of its tables.
+        let mut alone = Map::new();
+        for (name, property) in schema["properties"].as_object_mut().into_iter().flatten() {
+            if let Some(required) = property.as_object_mut().and_then(|table| table.remove("required")) {
+                alone.insert(name.clone(), json!({ "required": required }));
+            }
+        }
+        let alone = json!({ "required": required, "properties": alone });
+        schema.insert("anyOf".to_owned(), json!([alone, { "required": ["version", "include"] }]));
     }
     Json::Object(schema)
 }
@@ -153,8 +163,12 @@ fn scalar(kind: Kind) -> Json {
         }
         Kind::Draw => {
             let span = quantity(Dimension::Span);
-            let pattern =
-                format!("^({span}|(uniform|normal) *\\({span},{span}\\)|exponential *\\({span}\\))$");
+            let point = format!("{span} [-+.0-9eE]+ *");
+            let most = MOST_POINTS - 1;
+            let pattern = format!(
+                "^({span}| *(uniform|normal) *\\({span},{span}\\) *| *exponential *\\({span}\\) *\
+                 | *cdf *\\({point}(,{point}){{0,{most}}}\\) *)$"
+            );
             json!({ "type": "string", "pattern": pattern })
         }
         Kind::Integer { min, max: i64::MAX } => json!({ "type": "integer", "minimum": min }),

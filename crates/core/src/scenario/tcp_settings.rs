@@ -6,7 +6,7 @@ use super::choices::{
 use crate::time::Span;
 use crate::units::{Bytes, Rate, tcp_headers};
 
-/// Every switch of the TCP model. Defaults are today's Linux.
+/// Every switch of the TCP model. Defaults are CUBIC, SACK and timestamps by the RFCs.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct TcpSettings {
     /// Name in the registry of congestion controls, or of one that the caller brings.

@@ -115,13 +115,19 @@ impl Rack {
             rack.cable(number, node);
         }
         rack.shape(mbits, buffer);
-        let file = format!(
-            "version = 1\nscheme = \"qcbf\"\nstate-directory = \"{}\"\n[role]\nbuffer = \"{buffer}B\"\nrtt = \"200us\"\n\
-             ageing = \"600ms\"\n[[ports]]\ninterface = \"to0\"\nrate = \"{mbits}mbit\"\n",
-            rack.state().display()
-        );
-        fs::write(rack.file(), file).expect("written");
+        let role = format!("buffer = \"{buffer}B\"\nrtt = \"200us\"\nageing = \"600ms\"");
+        rack.write("qcbf", &role, mbits);
         rack
+    }
+
+    /// The switch's file.
+    pub(super) fn write(&self, scheme: &str, role: &str, mbits: u64) {
+        let file = format!(
+            "version = 1\nscheme = \"{scheme}\"\nstate-directory = \"{}\"\n[role]\n{role}\n[[ports]]\n\
+             interface = \"to0\"\nrate = \"{mbits}mbit\"\n",
+            self.state().display()
+        );
+        fs::write(self.file(), file).expect("written");
     }
 
     /// Gives the port to the receiver its rate and buffer.

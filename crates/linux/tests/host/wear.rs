@@ -170,17 +170,19 @@ impl Drop for Pump {
     }
 }
 
-// --- QCBF
+// --- Switches that lower windows: QCBF and BAS
 
-struct Qcbf {
+struct Windows {
     rack: switch::Rack,
+    /// BAS needs no queue of a known size, and keeps a silent flow.
+    is_bas: bool,
     daemon: Option<switch::Daemon>,
     chance: Stream,
     /// The port without a switch.
     bare: String,
 }
 
-impl Qcbf {
+impl Windows {
     /// What the kernel has at the port, without what an HTB counts that had no class for a while.
     fn kernel(rack: &switch::Rack) -> String {
         let told = rack.kernel();
@@ -215,7 +217,7 @@ impl Qcbf {
     }
 }
 
-impl Site for Qcbf {
+impl Site for Windows {
     fn status(&self) -> Option<Status> {
         status(&self.rack.state()).ok()
     }
@@ -232,7 +234,8 @@ impl Site for Qcbf {
         fs::read_to_string(self.rack.folder.join("log")).unwrap_or_default()
     }
 
-    /// No fault, no flow that has ended, both programs, and windows of new flows within the budget.
+    /// No fault, no flow that has ended, both programs, and windows of new flows within the budget. BAS's are a share x a short
+    /// round-trip time: few segments.
     fn wrong(&self) -> Result<(), String> {
         let status = self.status().ok_or("no answer")?;
         let at =
@@ -242,10 +245,11 @@ impl Site for Qcbf {
         }
         let pumps = self.pumps(3);
         let end = Instant::now() + OPEN;
+        let least = if self.is_bas { 1448 } else { 4 * 1448 };
         let is_shared = || {
             let windows = self.rack.windows();
             windows.len() == 3
-                && windows.iter().all(|window| *window >= 4 * 1448)
+                && windows.iter().all(|window| *window >= least)
                 && windows.iter().sum::<u64>() <= switch::BUDGET
         };
         while !is_shared() {
@@ -281,7 +285,7 @@ impl Site for Qcbf {
     }
 }
 
-const TROUBLES_OF_QCBF: &[Trouble<Qcbf>] = &[
+const TROUBLES_OF_WINDOWS: &[Trouble<Windows>] = &[
     ("flows begin, and end by FIN, by RST or in silence", |site| {
         let many = 1 + site.chance.below(40) as usize;
         let pumps = site.pumps(1 + many / 8);
@@ -321,6 +325,13 @@ const TROUBLES_OF_QCBF: &[Trouble<Qcbf>] = &[
         site.signal(Signal::SIGSTOP);
         site.opens("after the switch fell silent");
         site.signal(Signal::SIGCONT);
+        if site.is_bas {
+            // Else the queue is full, and drops the ends of the flows.
+            site.until("windows are lowered again", RIGHT, |site| match site.widest() {
+                width if width <= switch::BUDGET => Ok(()),
+                width => Err(format!("{width} B")),
+            });
+        }
         drop(pumps);
     }),
     ("it is restarted", |site| {
@@ -383,8 +394,24 @@ fn whatever_goes_wrong_qcbf_is_right_again_in_time() {
         return;
     }
     let chance = Stream::new(seed("BANDMASTER_SOAK_SEED"), 0, "troubles of QCBF");
-    let bare = Qcbf::kernel(&rack);
-    wear_out(&mut Qcbf { rack, daemon: None, chance, bare }, TROUBLES_OF_QCBF);
+    let bare = Windows::kernel(&rack);
+    wear_out(&mut Windows { rack, is_bas: false, daemon: None, chance, bare }, TROUBLES_OF_WINDOWS);
+}
+
+/// Seed: `BANDMASTER_SOAK_SEED`.
+#[test]
+fn whatever_goes_wrong_bas_is_right_again_in_time() {
+    let test = "whatever_goes_wrong_bas_is_right_again_in_time";
+    let Some(rack) = switch::Rack::new(test, switch::MBITS, switch::BUFFER) else { return };
+    if !has_bpftool(test) {
+        return;
+    }
+    rack.write("bas", "allocator = \"max-min\"\nrtt = \"minimum\"", switch::MBITS);
+    let chance = Stream::new(seed("BANDMASTER_SOAK_SEED"), 0, "troubles of BAS");
+    let bare = Windows::kernel(&rack);
+    let troubles: Vec<_> =
+        TROUBLES_OF_WINDOWS.iter().filter(|(name, _)| !name.starts_with("the queue")).copied().collect();
+    wear_out(&mut Windows { rack, is_bas: true, daemon: None, chance, bare }, &troubles);
 }
 
 fn has_bpftool(test: &str) -> bool {
