@@ -426,7 +426,7 @@ fn metric_table(places: &[Place]) -> String {
 
 /// A section per table of a scenario file, from the JSON Schema, which is made of the key lists that read the files.
 fn scenario_reference() -> String {
-    let schema = scenario::json_schema(scheme::REGISTRY);
+    let schema = scenario::whole_schema(scheme::REGISTRY);
     let mut reference = Reference { text: String::new(), shown: Vec::new() };
     reference.table("", "the file", &schema);
     reference.text

@@ -124,6 +124,11 @@ pub fn explain(file: &str, text: &str, options: &Options<'_>) -> Result<Vec<Expl
 
 /// JSON Schema (draft 2020-12) of scenario files that may name these schemes.
 pub fn json_schema(schemes: &[&SchemeDef]) -> serde_json::Value {
+    schema::with_includes(whole_schema(schemes))
+}
+
+/// The same of files that include no other.
+pub fn whole_schema(schemes: &[&SchemeDef]) -> serde_json::Value {
     schema::build(schemes)
 }
 

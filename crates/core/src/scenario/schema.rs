@@ -20,19 +20,23 @@ pub(super) fn build(schemes: &[&SchemeDef]) -> Json {
     let mut of_schemes = schemes_of(schemes);
     of_schemes["description"] = schema["properties"]["schemes"]["description"].clone();
     schema["properties"]["schemes"] = of_schemes;
-    if let Some(Json::Array(mut required)) = schema.remove("required") {
+    if let Some(Json::Array(required)) = schema.get_mut("required") {
         required.insert(0, json!("version"));
-        // A file that includes others has from them what it lacks, also of its tables.
-        let mut alone = Map::new();
-        for (name, property) in schema["properties"].as_object_mut().into_iter().flatten() {
-            if let Some(required) = property.as_object_mut().and_then(|table| table.remove("required")) {
-                alone.insert(name.clone(), json!({ "required": required }));
-            }
-        }
-        let alone = json!({ "required": required, "properties": alone });
-        schema.insert("anyOf".to_owned(), json!([alone, { "required": ["version", "include"] }]));
     }
     Json::Object(schema)
+}
+
+/// The same for files that may include others, from which they have what they lack, also of their tables.
+pub(super) fn with_includes(mut schema: Json) -> Json {
+    let take = |table: &mut Json| table.as_object_mut().and_then(|table| table.remove("required"));
+    let needed = take(&mut schema).unwrap_or_default();
+    let mut tables = Map::new();
+    for (name, property) in schema["properties"].as_object_mut().into_iter().flatten() {
+        tables.extend(take(property).map(|needed| (name.clone(), json!({ "required": needed }))));
+    }
+    let alone = json!({ "required": needed, "properties": tables });
+    schema["anyOf"] = json!([alone, { "required": ["version", "include"] }]);
+    schema
 }
 
 fn table(def: &'static TableDef) -> Map<String, Json> {

@@ -8,7 +8,7 @@ use bandmaster_core::controller;
 use bandmaster_core::file::Files;
 use bandmaster_core::params::{Kind, Written};
 use bandmaster_core::rng::Stream;
-use bandmaster_core::scenario::{ExtraSweep, Options, Override, explain, json_schema, parse};
+use bandmaster_core::scenario::{ExtraSweep, Options, Override, explain, parse, whole_schema};
 use bandmaster_core::scheme::REGISTRY;
 use bandmaster_core::scheme::er2bc::deployment;
 use bandmaster_core::scheme::opentcp::condition::{Condition, Scope, Values};
@@ -56,7 +56,7 @@ fn scenarios() {
     };
     let kept: Vec<Vec<u8>> = texts(&SCENARIOS, "toml").into_iter().filter(small).collect();
     assert!(kept.len() > 20, "{} scenarios", kept.len());
-    let corpus = Corpus::new(kept, Schema(json_schema(REGISTRY)).words());
+    let corpus = Corpus::new(kept, Schema(whole_schema(REGISTRY)).words());
     let read = |input: &[u8]| {
         let text = as_text(input);
         let began = processor_time();

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bandmaster_core::memory::{MOST_BYTES, most};
-use bandmaster_core::scenario::{Options, Study, json_schema, parse};
+use bandmaster_core::scenario::{Options, Study, parse, whole_schema};
 use bandmaster_core::scheme::REGISTRY;
 use bandmaster_fuzz::{Memory, RUNS, Schema, Source, Target, processor_time, turn};
 use bandmaster_sim::{RunError, RunOptions, run};
@@ -67,7 +67,7 @@ fn shorten(value: &mut Value, duration: &str) {
 fn runs_drawn_from_the_schema() {
     let turn = turn();
     let shelf = Shelf::new();
-    let (schema, bases) = (Schema(json_schema(REGISTRY)), bases(&shelf));
+    let (schema, bases) = (Schema(whole_schema(REGISTRY)), bases(&shelf));
     let last = RefCell::new(None);
     let make = |source: &mut Source| {
         for _ in 0..50 {
