@@ -3,8 +3,8 @@
 A page of `docs/tutorials` is one run in an empty folder; so is each second-level section of a page of `docs/cookbook`.
 A block after a paragraph that ends with a file name in backticks and a colon is that file. A block of `sh` is run.
 A block of `text` after it is what it prints: these lines in this order, where `...` stands for any lines. More lines
-may stand before the first and after the last. Where real time passes (`Needs root.`), a number's last decimal may differ
-by one.
+may stand before the first and after the last. Where real time passes (`Needs root.`), a number's last decimal may
+differ by one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ DECIMAL = re.compile(r"\d+\.\d+")
 
 
 def same(shown: str, printed: str, *, measured: bool) -> bool:
-    """Whether a line was printed as it is shown; when it was measured, but for one in the last place of its decimals."""
+    """Whether a line was printed as it is shown. Decimals that were measured may differ by one in the last place."""
     shown, printed = shown.rstrip(), printed.rstrip()
     if shown == printed or not measured:
         return shown == printed
