@@ -386,32 +386,30 @@ const TROUBLES_OF_WINDOWS: &[Trouble<Windows>] = &[
 ];
 
 /// Seed: `BANDMASTER_SOAK_SEED`.
-#[test]
-fn whatever_goes_wrong_qcbf_is_right_again_in_time() {
-    let test = "whatever_goes_wrong_qcbf_is_right_again_in_time";
+fn wear_out_windows(test: &str, is_bas: bool) {
     let Some(rack) = switch::Rack::new(test, switch::MBITS, switch::BUFFER) else { return };
     if !has_bpftool(test) {
         return;
     }
-    let chance = Stream::new(seed("BANDMASTER_SOAK_SEED"), 0, "troubles of QCBF");
+    if is_bas {
+        rack.write("bas", "allocator = \"max-min\"\nrtt = \"minimum\"", switch::MBITS);
+    }
+    let of_scheme = |(name, _): &&Trouble<Windows>| !is_bas || !name.starts_with("the queue");
+    let troubles: Vec<_> = TROUBLES_OF_WINDOWS.iter().filter(of_scheme).copied().collect();
+    let purpose = if is_bas { "troubles of BAS" } else { "troubles of QCBF" };
+    let chance = Stream::new(seed("BANDMASTER_SOAK_SEED"), 0, purpose);
     let bare = Windows::kernel(&rack);
-    wear_out(&mut Windows { rack, is_bas: false, daemon: None, chance, bare }, TROUBLES_OF_WINDOWS);
+    wear_out(&mut Windows { rack, is_bas, daemon: None, chance, bare }, &troubles);
 }
 
-/// Seed: `BANDMASTER_SOAK_SEED`.
+#[test]
+fn whatever_goes_wrong_qcbf_is_right_again_in_time() {
+    wear_out_windows("whatever_goes_wrong_qcbf_is_right_again_in_time", false);
+}
+
 #[test]
 fn whatever_goes_wrong_bas_is_right_again_in_time() {
-    let test = "whatever_goes_wrong_bas_is_right_again_in_time";
-    let Some(rack) = switch::Rack::new(test, switch::MBITS, switch::BUFFER) else { return };
-    if !has_bpftool(test) {
-        return;
-    }
-    rack.write("bas", "allocator = \"max-min\"\nrtt = \"minimum\"", switch::MBITS);
-    let chance = Stream::new(seed("BANDMASTER_SOAK_SEED"), 0, "troubles of BAS");
-    let bare = Windows::kernel(&rack);
-    let troubles: Vec<_> =
-        TROUBLES_OF_WINDOWS.iter().filter(|(name, _)| !name.starts_with("the queue")).copied().collect();
-    wear_out(&mut Windows { rack, is_bas: true, daemon: None, chance, bare }, &troubles);
+    wear_out_windows("whatever_goes_wrong_bas_is_right_again_in_time", true);
 }
 
 fn has_bpftool(test: &str) -> bool {
