@@ -3,8 +3,8 @@
 //! One link joins two unnamed network namespaces. A sender in the first stamps packets with the time, and the kernel stamps
 //! them when they arrive in the second, so a receiving program's delay does not count.
 
-use std::fs::{self, File};
-use std::io::{self, IoSliceMut, Read, Write};
+use std::fs;
+use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
@@ -29,8 +29,10 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+use crate::cables::{self, Far};
 use crate::forwarder::{self, Counters, Forwarder, Health, PortPlan, Worked};
-use crate::netns::apart;
+use crate::netns::{self, apart};
+use crate::packet_ring::{self, PacketRing};
 use crate::timing::Timing;
 use crate::wiring::{RouteMetrics, Wiring};
 use crate::workplan::Workplan;
@@ -179,7 +181,7 @@ pub struct WindowFit {
 pub struct Capacity {
     /// Packets per second that the sender offered.
     pub offered: f64,
-    /// Packets per second that arrived.
+    /// Packets per second that were handed to the receiver's device.
     pub carried: f64,
     /// Share of a core that the forwarder used.
     pub core: f64,
@@ -380,57 +382,66 @@ fn capacity() -> Result<Capacity, Error> {
     let seconds = run.forwarder.elapsed.as_secs_f64();
     Ok(Capacity {
         offered: run.sent as f64 / CAPACITY_TIME.as_secs_f64(),
-        carried: run.arrivals.len() as f64 / seconds,
+        carried: run.counters.delivered as f64 / seconds,
         core: run.forwarder.processor.as_secs_f64() / seconds,
     })
 }
 
 /// A loop in the forwarder's place that only reads and writes.
 fn bare() -> Result<Capacity, Error> {
-    let ends = Ends::new()?;
+    let Ends { sender, receiver, ring } = Ends::new()?;
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (sent, worked) = thread::scope(|scope| {
-        let carrying = scope.spawn(|| carry(&ends.left, &ends.right, &stop));
-        let receiving = scope.spawn(|| receive(&ends.receiver, &over));
-        let sending = scope.spawn(|| send(&ends.sender, CAPACITY_TIME, FULL, None));
+    let (sent, carried) = thread::scope(|scope| {
+        let carrying = scope.spawn(|| carry(ring, &stop));
+        let receiving = scope.spawn(|| receive(&receiver, &over));
+        let sending = scope.spawn(|| send(&sender, CAPACITY_TIME, FULL, None));
         let sent = sending.join().unwrap_or_else(|panic| resume_unwind(panic));
         stop.store(true, Ordering::Relaxed);
         let carried = carrying.join().unwrap_or_else(|panic| resume_unwind(panic));
         over.store(true, Ordering::Relaxed);
-        let arrivals = receiving.join().unwrap_or_else(|panic| resume_unwind(panic));
-        (sent, carried.map(|worked| (arrivals.len(), worked)))
+        receiving.join().unwrap_or_else(|panic| resume_unwind(panic));
+        (sent, carried)
     });
-    let (arrived, worked) = worked.map_err(|error| Error::os("carry packets", error))?;
+    let (carried, worked) = carried.map_err(|error| Error::os("carry packets", error))?;
     let seconds = worked.elapsed.as_secs_f64();
     Ok(Capacity {
         offered: sent.map_err(|error| Error::os("send", error))? as f64 / CAPACITY_TIME.as_secs_f64(),
-        carried: arrived as f64 / seconds,
+        carried: carried as f64 / seconds,
         core: worked.processor.as_secs_f64() / seconds,
     })
 }
 
-/// Hands every packet of one device to another until `stop`.
-fn carry(from: &File, to: &File, stop: &AtomicBool) -> io::Result<Worked> {
+/// Hands every packet of a link on to its other end until `stop`; so many.
+fn carry(mut ring: PacketRing, stop: &AtomicBool) -> io::Result<(u64, Worked)> {
     let _ = syscall::run_first(forwarder::PRIORITY);
     let _awake = forwarder::stay_awake();
     let begin = Instant::now();
-    let mut buffer = vec![0; FULL];
+    let mut carried = 0;
+    let mut held = vec![(0, Vec::with_capacity(FULL)); packet_ring::BATCH];
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-    epoll.add(from, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+    epoll.add(&ring, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
     while !stop.load(Ordering::Relaxed) {
-        match (&*from).read(&mut buffer) {
-            // A device that refuses a packet loses it.
-            Ok(read) => drop((&*to).write(&buffer[..read])),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                syscall::wait_for(&epoll, &mut [EpollEvent::empty()], Span::from_millis(1))?;
-            }
-            Err(error) => return Err(error),
+        let mut count = 0;
+        while let Some((to, packet)) = held.get_mut(count)
+            && let Some(()) = ring.receive(|(device, bytes)| {
+                let port = cables::port_of(device).unwrap_or_default();
+                *to = cables::far_end(port ^ 1);
+                packet.clear();
+                packet.extend_from_slice(bytes);
+            })
+        {
+            count += 1;
         }
+        if count == 0 {
+            syscall::wait_for(&epoll, &mut [EpollEvent::empty()], Span::from_millis(1))?;
+            continue;
+        }
+        let packets: Vec<_> = held[..count].iter().map(|(to, packet)| (*to, &packet[..])).collect();
+        carried += count as u64;
+        ring.send(&packets, |_| carried -= 1);
     }
-    Ok(Worked {
-        processor: clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into(),
-        elapsed: begin.elapsed(),
-    })
+    let processor = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into();
+    Ok((carried, Worked { processor, elapsed: begin.elapsed() }))
 }
 
 /// Full packets that arrived at `times`. Between two arrivals the second packet comes evenly.
@@ -481,14 +492,15 @@ fn at_share(sorted: &[f64], share: f64) -> Option<f64> {
 /// Two namespaces, a device in each, and a socket at each end. All of it goes when this is dropped.
 struct Ends {
     sender: UdpSocket,
-    left: Arc<File>,
     receiver: UdpSocket,
-    right: Arc<File>,
+    /// Of the link between them.
+    ring: PacketRing,
 }
 
 /// A link between two ends.
 struct Rig {
-    ends: Ends,
+    sender: UdpSocket,
+    receiver: UdpSocket,
     forwarder: Forwarder,
 }
 
@@ -524,8 +536,9 @@ impl Run {
 
 impl Ends {
     fn new() -> Result<Self, Error> {
-        let (sender, left) = end(address::sender(0), address::receiver(0))?;
-        let (receiver, right) = end(address::receiver(0), address::sender(0))?;
+        let (far, ring) = Far::new(FULL as u32)?;
+        let sender = end(&far, 0, address::sender(0), address::receiver(0))?;
+        let receiver = end(&far, 1, address::receiver(0), address::sender(0))?;
         let refused = |error: io::Error| Error::os("prepare a socket", error);
         sender.connect(SocketAddr::from((address::receiver(0), PORT))).map_err(refused)?;
         setsockopt(&receiver, sockopt::ReceiveTimestampns, &true).map_err(|errno| refused(errno.into()))?;
@@ -534,17 +547,15 @@ impl Ends {
             let _ = setsockopt(&receiver, sockopt::RcvBuf, &BUFFER);
         }
         receiver.set_read_timeout(Some(Duration::from_millis(50))).map_err(refused)?;
-        Ok(Self { sender, left, receiver, right })
+        Ok(Self { sender, receiver, ring })
     }
 }
 
 impl Rig {
     /// A link of `rate` and `delay` whose queue holds `limit` packets.
     fn new(rate: Rate, delay: Span, limit: u32) -> Result<Self, Error> {
-        let ends = Ends::new()?;
-        let port = |from: &Arc<File>, to: &Arc<File>| PortPlan {
-            from: from.clone(),
-            to: to.clone(),
+        let Ends { sender, receiver, ring } = Ends::new()?;
+        let port = || PortPlan {
             queue: Box::new(Fifo::new(Box::new(DropTail { limit: Limit::Packets(limit) }))),
             rate,
             schedule: None,
@@ -557,9 +568,8 @@ impl Rig {
             gate: None,
             sojourns: None,
         };
-        let ports = vec![port(&ends.left, &ends.right), port(&ends.right, &ends.left)];
-        let forwarder = Forwarder::start(ports, &[], Timing::default(), Arc::default())?;
-        Ok(Self { ends, forwarder })
+        let forwarder = Forwarder::start(ring, vec![port(), port()], &[], Timing::default(), Arc::default())?;
+        Ok(Self { sender, receiver, forwarder })
     }
 
     /// Sends IP packets of `size` for `time`, so many a second, or as many as it can.
@@ -567,8 +577,8 @@ impl Rig {
         let over = AtomicBool::new(false);
         let counts_from = now() + WARM_UP;
         let (sent, arrivals, worked) = thread::scope(|scope| {
-            let receiving = scope.spawn(|| receive(&self.ends.receiver, &over));
-            let sending = scope.spawn(|| send(&self.ends.sender, time, size, packets_per_second));
+            let receiving = scope.spawn(|| receive(&self.receiver, &over));
+            let sending = scope.spawn(|| send(&self.sender, time, size, packets_per_second));
             let sent = sending.join().unwrap_or_else(|panic| resume_unwind(panic));
             // What is still on its way has the link's delay to come, and a queue before it.
             thread::sleep(Duration::from_nanos(DELAY.as_nanos()) * 3);
@@ -588,16 +598,20 @@ impl Rig {
     }
 }
 
-/// A namespace with an address, and a device that leads to `peer`.
-fn end(own: std::net::Ipv4Addr, peer: std::net::Ipv4Addr) -> Result<(UdpSocket, Arc<File>), Error> {
+/// A namespace with an address, and a device of `port` that leads to `peer`.
+fn end(
+    far: &Far,
+    port: usize,
+    own: std::net::Ipv4Addr,
+    peer: std::net::Ipv4Addr,
+) -> Result<UdpSocket, Error> {
     apart(|| {
+        netns::without_ipv6()?;
         let mut wiring = Wiring::new();
-        let (file, index) = wiring.add_tun("link", FULL as u32)?;
+        let index = far.add(&mut wiring, "link", port, FULL as u32)?;
         wiring.add_address(index, own)?;
         wiring.add_route(index, peer, RouteMetrics::default())?;
-        let socket =
-            UdpSocket::bind((own, PORT)).map_err(|error| Error::os(format!("bind to {own}"), error))?;
-        Ok((socket, Arc::new(file)))
+        UdpSocket::bind((own, PORT)).map_err(|error| Error::os(format!("bind to {own}"), error))
     })
 }
 

@@ -20,13 +20,13 @@ use nix::unistd::geteuid;
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};
 
+use crate::cables::Far;
 use crate::gateway;
 use crate::htb::{Class, Htb, Plan};
 use crate::kernel::NoProgram;
 use crate::kernel::tcp::{self, HostTcp};
 use crate::netns::{self, apart, parameter};
-use crate::wiring::Wiring;
-use crate::{Error, syscall};
+use crate::syscall;
 
 /// What was found, in the order in which a person reads it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -436,8 +436,13 @@ fn untried() -> Vec<Item> {
 /// What is tried, in order, before it is.
 fn all_tried() -> Vec<Item> {
     let mut items = vec![
-        Item::new("network", "tun", EMULATE, Some("the ends of emulated links")),
-        Item::new("network", "veth", NOBODY, Some("pairs of devices between namespaces; tests of `gateway`")),
+        Item::new(
+            "network",
+            "veth",
+            EMULATE,
+            Some("pairs of devices: emulated links, and tests of `gateway`"),
+        ),
+        Item::new("network", "packet sockets", EMULATE, Some("the forwarder of emulated links")),
         Item::new(
             "machine",
             "real-time priority",
@@ -460,8 +465,8 @@ fn all_tried() -> Vec<Item> {
 /// In a network namespace of our own.
 fn try_all() -> Vec<Item> {
     let tried = |item: Item| match (item.area, &*item.name.clone()) {
-        ("network", "tun") => tun(item),
-        ("network", _) => veth(item),
+        ("network", "veth") => veth(item),
+        ("network", _) => packet_sockets(item),
         ("machine", _) => real_time(item),
         ("qdisc", "htb") => htb(item),
         ("qdisc", kind) => by_answer(item, "SCH", &format!("sch_{}", module_of(kind)), add_qdisc(kind)),
@@ -473,16 +478,12 @@ fn try_all() -> Vec<Item> {
     all_tried().into_iter().map(tried).collect()
 }
 
-fn tun(item: Item) -> Item {
-    match Wiring::new().add_tun("probe", 1500) {
-        Ok(_) => item.seen("made one by /dev/net/tun"),
-        Err(Error::Missing(why)) => {
-            let (seen, remedy) = why.split_once("; ").unwrap_or((&why, "`modprobe tun`"));
-            item.missing(seen, remedy)
-        }
+fn packet_sockets(item: Item) -> Item {
+    match Far::new(1500) {
+        Ok(_) => item.seen("made one with a ring"),
         Err(error) => item.missing(
             error.to_string(),
-            "`modprobe tun`, and let the user read and write /dev/net/tun, or run as root (sudo)",
+            "`modprobe af_packet`, or a kernel with CONFIG_PACKET; run as root (sudo)",
         ),
     }
 }
@@ -543,6 +544,7 @@ fn classes() -> Plan {
         default: Some(1),
         direct: Vec::new(),
         overhead: 0,
+        uncounted: 0,
     }
 }
 
@@ -687,7 +689,7 @@ mod tests {
         let names = |command| -> Vec<String> {
             examination.gaps(command).into_iter().map(|item| item.name.clone()).collect()
         };
-        assert_eq!(names("emulate"), ["tun", "cubic"]);
+        assert_eq!(names("emulate"), ["veth", "packet sockets", "cubic"]);
         assert_eq!(names("gateway"), ["htb", "pfifo", "rules and counters"]);
         assert!(names("run").is_empty());
     }

@@ -1,9 +1,9 @@
 //! The links of the lab: real packets through the simulator's own queues, at the links' rates and delays.
 //!
-//! Each end of a link is a TUN device in the namespace of its node. What a node sends there is read here, judged by the
+//! Each end of a link is a device in the namespace of its node. What a node sends there is read here, judged by the
 //! queue discipline of core, transmitted at the link's rate, held for its delay, and handed to the device at the other
-//! end. One thread does it for all links: a packet that it hands to a router comes back within the same system call, on
-//! the router's next device.
+//! end. One thread does it for all links: a packet that it hands to a router comes back within the same system call, by
+//! the router's next device. What is due at the same time is handed over by one system call.
 
 pub(crate) mod gate;
 mod health;
@@ -11,7 +11,7 @@ mod waits;
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,6 +34,8 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::Error;
 use crate::address::{self, Kind};
+use crate::cables;
+use crate::packet_ring::{self, PacketRing};
 use crate::receipts::Receipts;
 use crate::syscall;
 use crate::timing::Timing;
@@ -42,14 +44,12 @@ pub use health::Health;
 use waits::Waits;
 pub(crate) use waits::stay_awake;
 
-/// Longest IP packet.
-const LONGEST: usize = 65_535;
 /// Real-time priority: above the traffic's.
 pub(crate) const PRIORITY: i32 = 20;
 /// Place of the checksum in a header of IPv4.
 const CHECKSUM: usize = 10;
-/// Packets read from one device before the others have their turn.
-const BATCH: usize = 32;
+/// Packets read before what is due has its turn.
+const BATCH: usize = packet_ring::BATCH;
 
 /// The time of a run: nanoseconds since its start.
 #[derive(Clone, Copy, Debug)]
@@ -71,10 +71,6 @@ impl Clock {
 
 /// One direction of a link.
 pub(crate) struct PortPlan {
-    /// The device at the transmitting node.
-    pub(crate) from: Arc<File>,
-    /// The device at the receiving node.
-    pub(crate) to: Arc<File>,
     /// What waits for the transmitter; not used when the kernel's shaper is before it.
     pub(crate) queue: Box<dyn Qdisc>,
     /// The nominal one where `schedule` says how it changes.
@@ -281,6 +277,7 @@ pub(crate) struct Worked {
 impl Forwarder {
     /// Starts to forward, and the clock of the run.
     pub(crate) fn start(
+        ring: PacketRing,
         ports: Vec<PortPlan>,
         data_routes: &[Vec<u32>],
         timing: Timing,
@@ -296,7 +293,7 @@ impl Forwarder {
             Wires { clock, stop: stop.clone(), board: board.clone(), passages: sender, bell: bell.clone() };
         let work = move || {
             let begin = Instant::now();
-            let idle = forward(ports, &wires)?;
+            let idle = forward(ring, ports, &wires)?;
             let processor: Duration = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into();
             Ok(Worked {
                 processor: processor.saturating_sub(Duration::from_nanos(idle.as_nanos())),
@@ -327,46 +324,105 @@ impl Drop for Forwarder {
 ///
 /// # Errors
 /// When waiting for devices fails.
-fn forward(plans: Vec<PortPlan>, wires: &Wires) -> io::Result<Span> {
+fn forward(ring: PacketRing, plans: Vec<PortPlan>, wires: &Wires) -> io::Result<Span> {
     let real_time = syscall::run_first(PRIORITY).is_ok();
     // Without it a wake-up may come 50 us late.
     let _ = nix::sys::prctl::set_timerslack(1);
     let mut ports: Vec<Port> = plans.into_iter().map(Port::new).collect();
     let mut store = Store::default();
     let mut health = Health { real_time, ..Health::default() };
-    let mut buffer = vec![0; LONGEST];
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-    for (i, port) in ports.iter().enumerate() {
-        epoll.add(&*port.plan.from, EpollEvent::new(EpollFlags::EPOLLIN, i as u64))?;
-    }
+    epoll.add(&ring, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+    let mut outbox = Outbox { ring, letters: Vec::with_capacity(BATCH) };
     let mut waits = Waits::new(epoll);
-    let mut events = [EpollEvent::empty(); 64];
     // When each port has something to do.
     let mut due = vec![Time::ZERO; ports.len()];
     while !wires.stop.load(Ordering::Relaxed) {
         let now = wires.clock.now();
         for i in 0..due.len() {
-            if due[i] <= now
+            while due[i] <= now
                 && let Ok([port, twin]) = ports.get_disjoint_mut([i, i ^ 1])
             {
-                due[i] = port.advance(i, twin, wires, &mut store, &mut health);
+                due[i] = port.advance(i, twin, wires, &mut store, &mut outbox);
                 if twin.plan.gate.is_some() {
                     due[i ^ 1] = twin.due(wires.clock.now());
                 }
+                if outbox.letters.len() < BATCH {
+                    break;
+                }
+                outbox.hand_over(&mut ports, wires, &mut store, &mut health);
             }
         }
-        let next = due.iter().copied().min().unwrap_or(Time::MAX);
-        let ready = waits.wait(wires.clock, next, &mut events)?;
-        for event in &events[..ready] {
-            let i = event.data() as usize;
-            ports[i].take_in(i, wires, &mut store, &mut buffer);
-            due[i] = ports[i].due(wires.clock.now());
+        outbox.hand_over(&mut ports, wires, &mut store, &mut health);
+        let mut read = 0;
+        while read < BATCH && outbox.take_in(&mut ports, &mut due, wires, &mut store) {
+            read += 1;
+        }
+        if read == 0 {
+            let next = due.iter().copied().min().unwrap_or(Time::MAX);
+            waits.wait(wires.clock, next)?;
         }
     }
+    health.unread = outbox.ring.lost()?;
     *wires.board.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
     let sojourns = ports.iter_mut().find_map(|port| port.plan.sojourns.take());
     *wires.board.sojourns.lock().unwrap_or_else(PoisonError::into_inner) = sojourns;
     Ok(waits.idle)
+}
+
+/// What goes to devices with the next system call, and the devices.
+struct Outbox {
+    ring: PacketRing,
+    letters: Vec<Letter>,
+}
+
+/// A packet for a device, in the store.
+struct Letter {
+    key: u32,
+    /// By which port's device.
+    device: usize,
+    /// The port that it came over, and when it arrives; none: a gate had kept it.
+    over: Option<(usize, Time)>,
+}
+
+impl Outbox {
+    /// Reads a packet that a node has sent; false: there is none.
+    fn take_in(&mut self, ports: &mut [Port], due: &mut [Time], wires: &Wires, store: &mut Store) -> bool {
+        let letters = &mut self.letters;
+        let taken = self.ring.receive(|(device, bytes)| {
+            let Some(id) = cables::port_of(device) else { return };
+            if let Some(port) = ports.get_mut(id) {
+                port.accept(id, wires, store, letters, bytes);
+                port.publish(id, wires);
+                due[id] = port.due(wires.clock.now());
+            }
+        });
+        taken.is_some()
+    }
+
+    /// Hands everything to its device.
+    fn hand_over(&mut self, ports: &mut [Port], wires: &Wires, store: &mut Store, health: &mut Health) {
+        for letters in self.letters.chunks(BATCH) {
+            let mut packets: [packet_ring::Outgoing<'_>; BATCH] = [(0, &[]); BATCH];
+            for (packet, letter) in packets.iter_mut().zip(letters) {
+                *packet = (cables::far_end(letter.device), &store.packets[letter.key as usize].bytes);
+            }
+            let now = wires.clock.now();
+            let mut refused = 0u64;
+            self.ring.send(&packets[..letters.len()], |at| refused |= 1 << at);
+            for (at, letter) in letters.iter().enumerate() {
+                if let Some((id, arrived)) = letter.over {
+                    let port = &mut ports[id];
+                    health.note(now.since(arrived), arrived <= port.handed);
+                    port.handed = now;
+                    let is_refused = refused >> at & 1 == 1;
+                    port.handed_over(id, is_refused, letter.key, now, wires, store);
+                }
+                store.remove(letter.key);
+            }
+        }
+        self.letters.clear();
+    }
 }
 
 /// Packets on their way, by key.
@@ -433,20 +489,15 @@ impl Port {
         }
     }
 
-    /// Reads what the node has sent; what is left is there the next time.
-    fn take_in(&mut self, id: usize, wires: &Wires, store: &mut Store, buffer: &mut [u8]) {
-        for _ in 0..BATCH {
-            match (&*self.plan.from).read(buffer) {
-                Ok(length) if length > 0 => self.accept(id, wires, store, &buffer[..length]),
-                _ => break,
-            }
-        }
-        self.publish(id, wires);
-    }
-
     /// A packet comes to the queue.
-    fn accept(&mut self, id: usize, wires: &Wires, store: &mut Store, bytes: &[u8]) {
-        // Anything but IPv4 is the kernel's own (IPv6 is off in the lab's namespaces).
+    fn accept(
+        &mut self,
+        id: usize,
+        wires: &Wires,
+        store: &mut Store,
+        letters: &mut Vec<Letter>,
+        bytes: &[u8],
+    ) {
         let Ok(ip) = Ipv4HeaderSlice::from_slice(bytes) else { return };
         let now = wires.clock.now();
         let kind = address::kind(ip.source(), ip.destination());
@@ -485,7 +536,7 @@ impl Port {
             && matches!(kind, Kind::Data(_))
         {
             gate.on_data(now, bytes, self.plan.queue.backlog().bytes + u64::from(pkt.len));
-            self.release();
+            self.release(id, now, store, letters);
         }
         let verdict = self.plan.queue.enqueue(now, pkt, &mut self.dropped);
         match verdict {
@@ -515,14 +566,15 @@ impl Port {
         self.level(now);
     }
 
-    /// Transmits what is due, hands over what has arrived; when something is due next. `twin` is the other direction of its link.
+    /// Transmits what is due, puts into `outbox` what has arrived, as far as that has room; when something is due next. `twin` is the
+    /// other direction of its link.
     fn advance(
         &mut self,
         id: usize,
         twin: &mut Self,
         wires: &Wires,
         store: &mut Store,
-        health: &mut Health,
+        outbox: &mut Outbox,
     ) -> Time {
         let now = wires.clock.now();
         let before = self.state;
@@ -531,34 +583,39 @@ impl Port {
             && gate.timer().is_some_and(|at| at <= now)
         {
             gate.on_timer(now, self.plan.queue.backlog().bytes);
-            self.release();
+            self.release(id, now, store, &mut outbox.letters);
         }
         while let Some((at, key)) = self.wire.front().copied()
             && at <= now
+            && outbox.letters.len() < BATCH
         {
             self.wire.pop_front();
-            let handed = wires.clock.now();
-            health.note(handed.since(at), at <= self.handed);
-            self.handed = handed;
-            let goes_on = twin.lets_pass(id ^ 1, now, key, wires, store);
-            let packet = &store.packets[key as usize];
-            match goes_on.then(|| (&*self.plan.to).write(&packet.bytes)) {
-                Some(Err(_)) => self.state.counters.refused += 1,
+            if twin.lets_pass(id ^ 1, now, key, wires, store) {
+                outbox.letters.push(Letter { key, device: id ^ 1, over: Some((id, at)) });
+            } else {
                 // What a gate keeps has come to its router.
-                _ => {
-                    self.state.counters.delivered += 1;
-                    wires.board.note_arrival(id, packet, now);
-                }
+                self.handed_over(id, false, key, now, wires, store);
+                store.remove(key);
             }
-            twin.release();
-            self.state.counters.inside -= 1;
-            store.remove(key);
+            twin.release(id ^ 1, now, store, &mut outbox.letters);
         }
         if self.state != before {
             self.level(now);
             self.publish(id, wires);
         }
         self.due(now)
+    }
+
+    /// A packet has left the wire.
+    fn handed_over(&mut self, id: usize, refused: bool, key: u32, now: Time, wires: &Wires, store: &Store) {
+        if refused {
+            self.state.counters.refused += 1;
+        } else {
+            self.state.counters.delivered += 1;
+            wires.board.note_arrival(id, &store.packets[key as usize], now);
+        }
+        self.state.counters.inside -= 1;
+        self.publish(id, wires);
     }
 
     /// What has come over the other direction, and whether it goes on now.
@@ -573,11 +630,13 @@ impl Port {
         self.plan.gate.as_mut().is_none_or(|gate| gate.on_ack(now, bytes, held))
     }
 
-    /// Sends on what its gate lets go.
-    fn release(&mut self) {
+    /// Sends on what its gate lets go, to the node that transmits.
+    fn release(&mut self, id: usize, now: Time, store: &mut Store, letters: &mut Vec<Letter>) {
         if let Some(gate) = &mut self.plan.gate {
-            // The router's device takes all while it is there.
-            gate.release(|bytes| drop((&*self.plan.from).write(bytes)));
+            gate.release(|bytes| {
+                let key = store.insert(bytes, Kind::Stray, false, now);
+                letters.push(Letter { key, device: id, over: None });
+            });
         }
     }
 

@@ -12,7 +12,7 @@ use bandmaster_core::qdisc::dscp::code_point;
 use bandmaster_core::units::{Bytes, Rate};
 use netlink_bindings::consts::NLM_F_DUMP;
 use netlink_bindings::tc::{
-    OptionsMsg, Request, TcFifoQopt, TcHtbGlob, TcHtbOpt, TcRatespec, TcU32Key, TcU32Sel, Tcmsg,
+    OptionsMsg, Request, TcFifoQopt, TcHtbGlob, TcHtbOpt, TcRatespec, TcSizespec, TcU32Key, TcU32Sel, Tcmsg,
 };
 use netlink_socket2::{NetlinkSocket, ReplyError};
 
@@ -52,6 +52,8 @@ pub struct Plan {
     pub direct: Vec<u8>,
     /// Bytes that count in addition to what the device sees of a packet.
     pub overhead: u8,
+    /// Bytes that do not count of what the device sees of a packet, neither for rates nor in counters: a header of the link.
+    pub uncounted: u8,
 }
 
 /// One class.
@@ -152,6 +154,7 @@ impl Plan {
             default: None,
             direct: points(params, "direct"),
             overhead: 0,
+            uncounted: 0,
         };
         if params.get("classes").is_some() {
             plan.classes = params.tables("classes").iter().map(class).collect();
@@ -362,7 +365,14 @@ impl Htb {
         let default = self.plan.default.map_or(0, |at| FIRST_CLASS + at as u32);
         let defcls = u32::from(mark) << 16 | default;
         let whole = TcHtbGlob { version: 3, rate2quantum: 10, defcls, ..TcHtbGlob::default() };
-        request.encode().nested_options_htb().push_init(whole).push_direct_qlen(1000);
+        let mut attrs = request.encode();
+        if self.plan.uncounted > 0 {
+            // Without a table the kernel only adds this.
+            let overhead = -i32::from(self.plan.uncounted);
+            attrs =
+                attrs.nested_stab().push_base(TcSizespec { overhead, ..TcSizespec::default() }).end_nested();
+        }
+        attrs.nested_options_htb().push_init(whole).push_direct_qlen(1000);
         let answer = self.socket.request(&request).map_err(ReplyError::from);
         answer.and_then(|mut answer| answer.recv_ack()).map_err(|e| self.failed("add an htb", e))
     }

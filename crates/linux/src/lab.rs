@@ -164,7 +164,7 @@ impl<'a> Lab<'a> {
         let mut roles = plan.roles(scenario);
         // Their programs are taken out of them next.
         Lacks::none(&roles, Self::ACTS).map_err(|lacks| Error::Missing(lacks.to_string()))?;
-        let (network, ports) = Network::build(scenario, trial, plan, &mut roles)?;
+        let (network, ring, ports) = Network::build(scenario, trial, plan, &mut roles)?;
         let (traffic, receipts): (Box<dyn Traffic>, _) = match source {
             TrafficSource::Own => {
                 (Box::new(Sockets::open(scenario, trial, plan, &network.nodes)?), Arc::default())
@@ -188,7 +188,7 @@ impl<'a> Lab<'a> {
         } else {
             Timing::default()
         };
-        let forwarder = Forwarder::start(ports, &plan.data_routes, timing, receipts)?;
+        let forwarder = Forwarder::start(ring, ports, &plan.data_routes, timing, receipts)?;
         Ok(Self {
             scenario,
             plan,
@@ -524,7 +524,9 @@ impl<'a> Lab<'a> {
                 100.0 * work
             ));
         }
-        let lost = self.network.dropped_by_devices() + refused + self.traffic.refused_datagrams();
+        let (near, far) = self.network.dropped_by_devices();
+        // Older kernels do not tell the forwarder what a device drops.
+        let lost = near + health.unread + far.max(refused) + self.traffic.refused_datagrams();
         if lost > 0 {
             remark(format!("{lost} packets were lost by devices, beside those of the scenario's queues"));
         }

@@ -3,6 +3,7 @@
 
 mod address;
 pub mod agent;
+mod cables;
 pub mod calibrate;
 pub mod controller;
 pub mod daemon;
@@ -19,6 +20,7 @@ pub mod lab;
 mod limits;
 pub mod netns;
 mod network;
+mod packet_ring;
 mod probes;
 mod receipts;
 pub mod switch;
@@ -31,4 +33,4 @@ mod workplan;
 pub use error::Error;
 pub use journal::{abandon, clean};
 pub use limits::{Remarks, check};
-pub use wiring::{check_tun, make_tun};
+pub use wiring::make_tun;

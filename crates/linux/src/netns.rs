@@ -81,13 +81,7 @@ impl Netns {
     /// # Panics
     /// When `work` does.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
-        let inside = || {
-            setns(&*self.handle, CloneFlags::CLONE_NEWNET).map_err(|errno| {
-                Error::os(format!("enter the network namespace {}", self.name), errno.into())
-            })?;
-            work()
-        };
-        on_own_thread(inside)
+        enter(&self.handle, &self.name, work)
     }
 
     /// Unlinks the name; the kernel frees the namespace when its last user exits. True when there was one.
@@ -147,6 +141,19 @@ impl Netns {
     }
 }
 
+/// Runs `work` in the network namespace of `handle`, on a thread of its own.
+pub(crate) fn enter<T: Send>(
+    handle: &File,
+    name: &str,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
+    on_own_thread(|| {
+        setns(handle, CloneFlags::CLONE_NEWNET)
+            .map_err(|errno| Error::os(format!("enter the network namespace {name}"), errno.into()))?;
+        work()
+    })
+}
+
 /// Runs `work` in a network namespace without a name, on a thread of its own; it goes with the last that uses it.
 pub(crate) fn apart<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
     on_own_thread(|| {
@@ -167,6 +174,28 @@ fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 pub fn set_parameter(name: &str, value: &str) -> Result<(), Error> {
     let path = Path::new("/proc/sys").join(name.replace('.', "/"));
     fs::write(path, value).map_err(|error| Error::os(format!("set {name} = {value}"), error))
+}
+
+/// Packets that the devices of the calling thread's network namespace dropped instead of sending them.
+pub(crate) fn unsent() -> u64 {
+    let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    // After the name: 8 columns of reception, then bytes, packets, errors and drops of transmission.
+    let drops = table.lines().filter_map(|line| {
+        let (_, numbers) = line.split_once(':')?;
+        numbers.split_whitespace().nth(11)?.parse::<u64>().ok()
+    });
+    drops.sum()
+}
+
+/// Turns IPv6 off for devices that come later into the calling thread's network namespace.
+pub(crate) fn without_ipv6() -> Result<(), Error> {
+    for name in ["net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6"] {
+        // A kernel without IPv6 has none to turn off.
+        if parameter(name).is_some() {
+            set_parameter(name, "1")?;
+        }
+    }
+    Ok(())
 }
 
 /// A kernel parameter of the calling thread's network namespace; none where this kernel has no such parameter.

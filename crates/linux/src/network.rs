@@ -1,7 +1,6 @@
 //! A scenario's network in namespaces: nodes, devices, addresses, routes and the kernel's shapers.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::sync::{Arc, Mutex};
 
 use bandmaster_core::id::{NodeId, PortId};
@@ -19,12 +18,14 @@ use bandmaster_core::units::tcp_headers;
 
 use crate::Error;
 use crate::address;
+use crate::cables::Far;
 use crate::forwarder::PortPlan;
 use crate::forwarder::gate::Gate;
 use crate::htb::{Htb, Plan};
 use crate::journal::Journal;
 use crate::limits::parameters_of_nodes;
 use crate::netns::{self, Netns};
+use crate::packet_ring::{ETHERNET, PacketRing};
 use crate::wiring::{RouteMetrics, Wiring};
 use crate::workplan::Workplan;
 
@@ -38,14 +39,11 @@ pub(crate) struct Network {
     pub(crate) shapers: BTreeMap<usize, Htb>,
     /// Flow counters of the ports whose node has a role that asks for them.
     pub(crate) flow_counters: BTreeMap<usize, Arc<Mutex<FlowCounter>>>,
-    /// The devices exist as long as their other sides are open.
-    devices: Vec<Arc<File>>,
+    /// The other ends of the devices.
+    far: Far,
     /// Takes the namespaces away when it is dropped.
     journal: Journal,
 }
-
-/// Devices at one node: by link, the other side; and its shapers, by port.
-type Equipment = (Vec<(usize, File)>, Vec<(usize, Htb)>);
 
 impl Network {
     /// Makes the network, and the ports of its links for the forwarder.
@@ -54,8 +52,9 @@ impl Network {
         trial: u32,
         plan: &Workplan,
         roles: &mut [Role],
-    ) -> Result<(Self, Vec<PortPlan>), Error> {
+    ) -> Result<(Self, PacketRing, Vec<PortPlan>), Error> {
         let topology = &scenario.topology;
+        let (far, ring) = Far::new(longest_packet(scenario))?;
         let parameters = parameters_of_nodes(scenario, plan)?;
         let names: Vec<String> = topology.nodes.iter().map(|node| node.name.clone()).collect();
         let (journal, names) = Journal::begin(&names)?;
@@ -63,26 +62,24 @@ impl Network {
             nodes: Vec::new(),
             shapers: BTreeMap::new(),
             flow_counters: BTreeMap::new(),
-            devices: Vec::new(),
+            far,
             journal,
         };
-        let mut ends: BTreeMap<(usize, NodeId), Arc<File>> = BTreeMap::new();
         for (i, name) in names.iter().enumerate() {
             let node = NodeId(i as u32);
             let netns = network.journal.create(name)?;
             network.nodes.push(netns.clone());
             let own = parameters.get(&node);
-            let (devices, shapers) = netns.enter(|| {
+            let far = &network.far;
+            let shapers = netns.enter(|| {
                 set_parameters(topology.nodes[i].kind, own.into_iter().flatten())?;
-                equip(scenario, plan, node)
+                equip(scenario, plan, node, far)
             })?;
-            ends.extend(devices.into_iter().map(|(link, file)| ((link, node), Arc::new(file))));
             network.shapers.extend(shapers);
         }
-        network.devices = ends.values().cloned().collect();
         let mut ports = Vec::with_capacity(plan.links.rates.len());
         for port in 0..plan.links.rates.len() {
-            ports.push(network.port(scenario, trial, plan, roles, &ends, port)?);
+            ports.push(network.port(scenario, trial, plan, roles, port)?);
         }
         // What waits in the kernel's classes is not seen.
         if let Some(port) = plan.measured_port(scenario)
@@ -90,7 +87,7 @@ impl Network {
         {
             ports[port.index()].sojourns = Sojourns::of(scenario);
         }
-        Ok((network, ports))
+        Ok((network, ring, ports))
     }
 
     fn port(
@@ -99,18 +96,13 @@ impl Network {
         trial: u32,
         plan: &Workplan,
         roles: &mut [Role],
-        ends: &BTreeMap<(usize, NodeId), Arc<File>>,
         port: usize,
     ) -> Result<PortPlan, Error> {
         let topology = &scenario.topology;
         let link = &topology.links[port / 2];
         let is_forth = port.is_multiple_of(2);
-        let (from, to) = if is_forth { (link.a, link.b) } else { (link.b, link.a) };
+        let from = topology.transmitter(PortId(port as u32));
         let name = topology.port_name(PortId(port as u32));
-        let end = |node: NodeId| match ends.get(&(port / 2, node)) {
-            Some(file) => Ok(file.clone()),
-            None => Err(Error::Missing(format!("link {name}: a link from a node to itself is not emulated"))),
-        };
         let stream = |what: &str| Stream::new(scenario.run.seed, trial, &format!("port/{name}/{what}"));
         let rate = plan.links.rates[port];
         let config = topology.queue(PortId(port as u32));
@@ -148,8 +140,6 @@ impl Network {
         let tells_left = plan.probe_routes.iter().any(|(_, _, ports)| ports.first() == Some(&(port as u32)));
         let tells_came = plan.probe_routes.iter().any(|(_, _, ports)| ports.last() == Some(&(port as u32)));
         Ok(PortPlan {
-            from: end(from)?,
-            to: end(to)?,
             queue,
             rate,
             schedule: plan.links.schedules.get(&port).cloned(),
@@ -164,20 +154,10 @@ impl Network {
         })
     }
 
-    /// Packets that devices dropped before the forwarder could read them.
-    pub(crate) fn dropped_by_devices(&self) -> u64 {
-        let of_node = |netns: &Netns| {
-            netns.enter(|| {
-                let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
-                // After the name: 8 columns of reception, then bytes, packets, errors and drops of transmission.
-                let drops = table.lines().filter_map(|line| {
-                    let (_, numbers) = line.split_once(':')?;
-                    numbers.split_whitespace().nth(11)?.parse::<u64>().ok()
-                });
-                Ok(drops.sum::<u64>())
-            })
-        };
-        self.nodes.iter().filter_map(|netns| of_node(netns).ok()).sum()
+    /// Packets that devices dropped: those of nodes before the forwarder could read them, and the far ones of those that it handed over.
+    pub(crate) fn dropped_by_devices(&self) -> (u64, u64) {
+        let near = self.nodes.iter().filter_map(|netns| netns.enter(|| Ok(netns::unsent())).ok()).sum();
+        (near, self.far.unsent())
     }
 }
 
@@ -186,16 +166,8 @@ fn set_parameters<'a>(
     own: impl Iterator<Item = (&'a &'static str, &'a String)>,
 ) -> Result<(), Error> {
     let forwards = if kind == NodeKind::Router { "1" } else { "0" };
-    for (name, value) in [
-        // Before any device is made: later ones take them over.
-        ("net.ipv6.conf.all.disable_ipv6", "1"),
-        ("net.ipv6.conf.default.disable_ipv6", "1"),
-    ] {
-        // A kernel without IPv6 has none to turn off.
-        if netns::parameter(name).is_some() {
-            netns::set_parameter(name, value)?;
-        }
-    }
+    // Before any device is made: later ones take these over.
+    netns::without_ipv6()?;
     for (name, value) in [
         // The way back may be another.
         ("net.ipv4.conf.all.rp_filter", "0"),
@@ -213,8 +185,8 @@ fn set_parameters<'a>(
     Ok(())
 }
 
-/// Makes devices, addresses, routes and shapers of a node, in its namespace.
-fn equip(scenario: &Scenario, plan: &Workplan, node: NodeId) -> Result<Equipment, Error> {
+/// Makes devices, addresses, routes and shapers of a node, in its namespace; the shapers, by port.
+fn equip(scenario: &Scenario, plan: &Workplan, node: NodeId, far: &Far) -> Result<Vec<(usize, Htb)>, Error> {
     let topology = &scenario.topology;
     let mut wiring = Wiring::new();
     let loopback = wiring.bring_up_loopback()?;
@@ -228,18 +200,16 @@ fn equip(scenario: &Scenario, plan: &Workplan, node: NodeId) -> Result<Equipment
         }
     }
     let mtu = longest_packet(scenario);
-    let (mut devices, mut shapers) = (Vec::new(), Vec::new());
+    let mut shapers = Vec::new();
     let mut index_of = BTreeMap::new();
     for (i, link) in topology.links.iter().enumerate().filter(|(_, link)| link.a == node || link.b == node) {
         let device = format!("l{i}");
-        let (file, index) = wiring.add_tun(&device, mtu)?;
-        devices.push((i, file));
-        index_of.insert(i, index);
         let port = if link.a == node { 2 * i } else { 2 * i + 1 };
+        index_of.insert(i, far.add(&mut wiring, &device, port, mtu)?);
         let queue = topology.queue(PortId(port as u32));
         if queue.discipline == &qdisc::htb::DEF {
             let overhead = topology.frame_overhead.get().min(255) as u8;
-            let plan = Plan { overhead, ..Plan::new(&queue.params) };
+            let plan = Plan { overhead, uncounted: ETHERNET as u8, ..Plan::new(&queue.params) };
             shapers.push((port, Htb::create(&device, &plan)?));
         }
     }
@@ -263,7 +233,7 @@ fn equip(scenario: &Scenario, plan: &Workplan, node: NodeId) -> Result<Equipment
     for (_, to, ports) in &plan.probe_routes {
         add(ports, address::node(*to), RouteMetrics::default())?;
     }
-    Ok((devices, shapers))
+    Ok(shapers)
 }
 
 fn longest_packet(scenario: &Scenario) -> u32 {

@@ -199,6 +199,29 @@ pub(crate) fn discard(socket: &impl AsFd) -> io::Result<usize> {
 
 /// Makes the device behind `file`, an open `/dev/net/tun`: IP packets without framing, called `name`.
 pub(crate) fn make_tun(file: &File, name: &str) -> io::Result<()> {
+    let mut request = device(name)?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: the descriptor is open while borrowed; TUNSETIFF reads and writes one `ifreq`, which is live.
+    let done = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What the device `name` of the calling thread's network namespace sends has checksums, and one segment to a packet.
+pub(crate) fn complete_checksums(name: &str) -> io::Result<()> {
+    /// `ETHTOOL_STXCSUM`, of linux/ethtool.h.
+    const SET: u32 = 0x17;
+    let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+    let mut request = device(name)?;
+    // A `struct ethtool_value`.
+    let mut off = [SET, 0];
+    request.ifr_ifru.ifru_data = off.as_mut_ptr().cast();
+    // SAFETY: the descriptor is open; SIOCETHTOOL reads one `ifreq` and the two words that it leads to, which are live.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A request for the device `name`.
+fn device(name: &str) -> io::Result<libc::ifreq> {
     if name.is_empty() || name.len() >= libc::IFNAMSIZ {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -207,10 +230,7 @@ pub(crate) fn make_tun(file: &File, name: &str) -> io::Result<()> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: the descriptor is open while borrowed; TUNSETIFF reads and writes one `ifreq`, which is live.
-    let done = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(request)
 }
 
 /// Waits for events with the clock's own resolution; their number. Needs Linux 5.11.

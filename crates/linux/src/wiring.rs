@@ -1,24 +1,37 @@
 //! Devices, addresses and routes in the calling thread's network namespace, by netlink.
 
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-use netlink_bindings::traits::NetlinkRequest;
+use netlink_bindings::traits::{NetlinkRequest, Pusher};
+use netlink_bindings::utils::{finalize_nested_header, push_nested_header};
 use netlink_bindings::{rt_addr, rt_link, rt_route};
 use netlink_socket2::NetlinkSocket;
 
 use crate::Error;
 use crate::syscall;
 
-/// Packets that a device holds for its reader; a burst of a whole window is less.
+/// Packets that wait at a device, where they wait there.
 const DEVICE_PACKETS: u32 = 20_000;
-/// `RT_TABLE_MAIN`, `RTPROT_STATIC`, `RT_SCOPE_LINK`, `RTN_UNICAST`.
+/// `RT_TABLE_MAIN`, `RTPROT_STATIC`, `RT_SCOPE_UNIVERSE`, `RTN_UNICAST`, `RTNH_F_ONLINK`.
 const MAIN: u8 = 254;
 const STATIC: u8 = 4;
-const ON_LINK: u8 = 253;
+const EVERYWHERE: u8 = 0;
 const UNICAST: u8 = 1;
+const ON_LINK: u32 = 4;
+/// The other end of every link, as routes name it: one neighbour for each device, whatever goes there.
+const NEXT_HOP: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 1);
+/// `IFLA_INFO_DATA`, `VETH_INFO_PEER`.
+const INFO_DATA: u16 = 2;
+const PEER: u16 = 1;
+/// Ethernet address of all ends at nodes. What a node sends it sends to itself; so does who sends to it.
+pub(crate) const NODES: [u8; 6] = [2, b'b', b'm', 0, 0, 1];
+/// That of all far ends: none of what comes there is for them, and their kernel leaves it alone.
+const FAR: [u8; 6] = [2, b'b', b'm', 0, 0, 2];
 
 /// A connection to the kernel's tables in one network namespace.
 pub(crate) struct Wiring {
@@ -40,29 +53,55 @@ impl Wiring {
         Self { socket: NetlinkSocket::new() }
     }
 
-    /// Makes a TUN device called `name` and gives its other side, without blocking reads.
-    pub(crate) fn add_tun(&mut self, name: &str, mtu: u32) -> Result<(File, u32), Error> {
-        let file = make_tun(name)?;
-        let index = index(name)?;
-        self.bring_up(index, name, |request| {
-            request.push_mtu(mtu).push_txqlen(DEVICE_PACKETS).push_gso_max_segs(1);
+    /// Makes a virtual Ethernet device, number `index`, whose other end is number `far_index` in the network namespace `far`. It knows one
+    /// neighbour, and computes checksums itself.
+    pub(crate) fn add_cable(
+        &mut self,
+        name: &str,
+        index: u32,
+        (far, far_index): (&File, u32),
+        mtu: u32,
+    ) -> Result<(), Error> {
+        let doing = || format!("make the device {name}");
+        let invalid = |_| Error::os(doing(), ErrorKind::InvalidInput.into());
+        let (near_name, far_name) =
+            (CString::new(name).map_err(invalid)?, CString::new(format!("far{far_index}")).map_err(invalid)?);
+        let message = |index: u32, flags: u32| rt_link::Ifinfomsg {
+            ifi_index: index as i32,
+            ifi_flags: flags,
+            ifi_change: flags,
+            ..rt_link::Ifinfomsg::default()
+        };
+        let up = rt_link::IfinfoFlags::Up as u32;
+        let request = rt_link::Request::new().set_create().set_excl();
+        // The near end is the peer: of the two only the other one can be brought up where it is made.
+        let mut request = request.op_newlink_do(&message(far_index, up));
+        let attrs = request.encode().push_ifname(&far_name).push_address(&FAR).push_mtu(mtu);
+        let mut info = attrs.push_net_ns_fd(far.as_raw_fd() as u32).nested_linkinfo().push_kind(c"veth");
+        let data = push_nested_header(info.as_vec_mut(), INFO_DATA);
+        let peer = push_nested_header(info.as_vec_mut(), PEER);
+        info.as_vec_mut().extend(message(index, 0).as_slice());
+        let attrs = rt_link::PushLinkAttrs::new(info.as_vec_mut()).push_ifname(&near_name);
+        drop(attrs.push_address(&NODES).push_mtu(mtu).push_txqlen(DEVICE_PACKETS).push_gso_max_segs(1));
+        finalize_nested_header(info.as_vec_mut(), peer);
+        finalize_nested_header(info.as_vec_mut(), data);
+        drop(info.end_nested());
+        self.ask(&request, doing).map_err(|error| match error {
+            Error::Os { error, .. } if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Error::Missing(
+                "this kernel has no virtual Ethernet: `modprobe veth`, or a kernel with CONFIG_VETH"
+                    .to_owned(),
+            ),
+            error => error,
         })?;
-        Ok((file, index))
+        syscall::complete_checksums(name)
+            .map_err(|error| Error::os(format!("let {name} compute checksums"), error))?;
+        let header = message(index, up | rt_link::IfinfoFlags::NoArp as u32);
+        self.ask(&rt_link::Request::new().op_setlink_do(&header), || format!("bring {name} up"))
     }
 
     /// Brings `lo` up.
     pub(crate) fn bring_up_loopback(&mut self) -> Result<u32, Error> {
         let index = index("lo")?;
-        self.bring_up(index, "lo", |_| ())?;
-        Ok(index)
-    }
-
-    fn bring_up(
-        &mut self,
-        index: u32,
-        name: &str,
-        settings: impl FnOnce(rt_link::PushLinkAttrs<&mut Vec<u8>>),
-    ) -> Result<(), Error> {
         let up = rt_link::IfinfoFlags::Up as u32;
         let header = rt_link::Ifinfomsg {
             ifi_index: index as i32,
@@ -70,9 +109,8 @@ impl Wiring {
             ifi_change: up,
             ..rt_link::Ifinfomsg::default()
         };
-        let mut request = rt_link::Request::new().op_setlink_do(&header);
-        settings(request.encode());
-        self.ask(&request, || format!("bring {name} up"))
+        self.ask(&rt_link::Request::new().op_setlink_do(&header), || "bring lo up".to_owned())?;
+        Ok(index)
     }
 
     /// Gives a device an address of its own.
@@ -100,12 +138,14 @@ impl Wiring {
             rtm_dst_len: 32,
             rtm_table: MAIN,
             rtm_protocol: STATIC,
-            rtm_scope: ON_LINK,
+            rtm_scope: EVERYWHERE,
             rtm_type: UNICAST,
+            rtm_flags: ON_LINK,
             ..rt_route::Rtmsg::default()
         };
         let mut request = rt_route::Request::new().set_create().set_excl().op_newroute_do(&header);
-        let attrs = request.encode().push_dst(IpAddr::V4(address)).push_oif(index);
+        let attrs =
+            request.encode().push_dst(IpAddr::V4(address)).push_oif(index).push_gateway(IpAddr::V4(NEXT_HOP));
         if metrics != RouteMetrics::default() {
             let mut nested = attrs.nested_metrics();
             if let Some(segments) = metrics.initial_window {
@@ -125,14 +165,6 @@ impl Wiring {
         let mut answer = self.socket.request(request).map_err(|error| Error::os(doing(), error))?;
         answer.recv_ack().map_err(|error| Error::os(doing(), error.into()))
     }
-}
-
-/// Finds out whether this user may make TUN devices, as far as opening goes.
-///
-/// # Errors
-/// When there is no `/dev/net/tun`, or it is closed to this user, with what to do.
-pub fn check_tun() -> Result<(), Error> {
-    open_tun().map(drop)
 }
 
 /// Makes a TUN device called `name` in the network namespace of this thread: its other side, without blocking reads. It goes with

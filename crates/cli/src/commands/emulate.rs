@@ -163,7 +163,6 @@ fn in_labs(
         note(study, &remarks);
     }
     netns::take_privileges()?;
-    bandmaster_linux::check_tun()?;
     match bandmaster_linux::clean() {
         Ok(gone) => {
             for name in gone {

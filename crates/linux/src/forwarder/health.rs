@@ -14,6 +14,8 @@ pub struct Health {
     pub latest: Span,
     /// Packets handed over.
     pub packets: u64,
+    /// Packets that came while there was no room for them.
+    pub unread: u64,
     /// True when the thread runs before all ordinary ones.
     pub real_time: bool,
 }

@@ -66,15 +66,15 @@ impl Waits {
         if others_have_room && !self.saved.is_zero() { self.lead.0 } else { Span::ZERO }
     }
 
-    /// Waits for events, up to `due` or shortly before; their number.
+    /// Waits for packets, up to `due` or shortly before.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn wait(&mut self, clock: Clock, due: Time, events: &mut [EpollEvent]) -> io::Result<usize> {
+    pub(super) fn wait(&mut self, clock: Clock, due: Time) -> io::Result<()> {
         let now = clock.now();
         let left = due.since(now).min(PATIENCE);
         let sleep = left.saturating_sub(self.lead());
-        let ready = syscall::wait_for(&self.epoll, events, sleep)?;
+        let ready = syscall::wait_for(&self.epoll, &mut [EpollEvent::empty()], sleep)?;
         let took = clock.now().since(now);
         if !sleep.is_zero() {
             self.saved = (self.saved + took * FOR_SLEEP).min(MOST_SAVED);
@@ -85,7 +85,7 @@ impl Waits {
             self.saved = self.saved.saturating_sub(took);
             self.idle += took;
         }
-        Ok(ready)
+        Ok(())
     }
 }
 

@@ -68,6 +68,7 @@ pub(super) fn shaper(sender: &Sender, overhead: u32) -> htb::Plan {
         default: None,
         direct: Vec::new(),
         overhead: 0,
+        uncounted: 0,
     }
 }
 

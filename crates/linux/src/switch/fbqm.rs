@@ -96,6 +96,7 @@ fn shaper(params: &Params, rate: Rate) -> htb::Plan {
         default: Some(0),
         direct: Vec::new(),
         overhead: 0,
+        uncounted: 0,
     }
 }
 
