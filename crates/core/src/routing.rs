@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::id::NodeId;
 use crate::rng::Fnv;
-use crate::scenario::Scenario;
+use crate::scenario::{FlowGroup, Scenario};
 use crate::topology::{NodeKind, Topology};
+use crate::workload::FlowPlan;
 
 /// Routes of a topology, with the ways computed so far.
 pub struct Router<'a> {
@@ -102,6 +103,42 @@ impl<'a> Router<'a> {
         // The two ports of a link differ in the last bit.
         ports.push(arrives ^ 1);
         Some(ports)
+    }
+
+    /// The ports of a flow's data, or in `reverse` of its acknowledgements; `None` when there is no way. `flow` is its hash key: its
+    /// number.
+    pub fn of_flow(
+        &mut self,
+        plan: &FlowPlan,
+        groups: &[FlowGroup],
+        flow: u64,
+        reverse: bool,
+    ) -> Option<Vec<u32>> {
+        let (multipath, number) = (plan.group(groups).multipath, plan.subflow(groups));
+        if multipath.is_some_and(|multipath| multipath.distinct_paths) {
+            // The flow number of a connection is that of its first subflow.
+            let connection = flow - u64::from(number);
+            let mut ports = self.distinct(plan.src, plan.dst, connection, number)?;
+            if reverse {
+                // The two ports of a link differ in the last bit.
+                ports = ports.into_iter().rev().map(|port| port ^ 1).collect();
+            }
+            return Some(ports);
+        }
+        let mut via = plan.path(groups).to_vec();
+        if via.is_empty() && multipath.is_some() {
+            via = [plan.src, plan.dst]
+                .map(|host| self.gateway(host, plan.lane(groups)))
+                .into_iter()
+                .flatten()
+                .collect();
+            via.dedup();
+        }
+        if reverse {
+            via.reverse();
+            return self.route_over(plan.dst, &via, plan.src, flow);
+        }
+        self.route_over(plan.src, &via, plan.dst, flow)
     }
 
     /// The router at the other end of link `number`, modulo their number, of a host.

@@ -36,6 +36,23 @@ pub struct FlowPlan {
     pub stop: Time,
 }
 
+/// For each flow the one whose ways it takes: the sets of flows that an incast's rounds use in turn take the same, all others
+/// their own.
+pub fn ways(plans: &[FlowPlan], groups: &[FlowGroup]) -> impl Iterator<Item = usize> {
+    // Where the flows of this source begin, and those of this set.
+    let (mut source, mut set) = (0, 0);
+    plans.iter().enumerate().map(move |(i, plan)| {
+        let is_new = plan.source() != plans[source].source();
+        if is_new || plan.set() != plans[set].set() {
+            set = i;
+        }
+        if is_new {
+            source = i;
+        }
+        if plan.group(groups).rounds.is_some() { source + i - set } else { i }
+    })
+}
+
 impl FlowPlan {
     /// Its flow group among `groups`, which are the scenario's.
     pub fn group<'a>(&self, groups: &'a [FlowGroup]) -> &'a FlowGroup {

@@ -63,3 +63,113 @@ pub(crate) const fn far_end(port: usize) -> u32 {
 pub(crate) fn port_of(far_end: u32) -> Option<usize> {
     far_end.checked_sub(FIRST_FAR).map(|port| port as usize)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write as _};
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::time::Duration;
+
+    use etherparse::Ipv4HeaderSlice;
+
+    use super::*;
+    use crate::packet_ring::BATCH;
+    use crate::wiring::RouteMetrics;
+
+    const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+    /// A host at the end of link 0 whose packets have at most `mtu` bytes; none without root, which it says.
+    fn host(test: &str, mtu: u32) -> Option<(Far, PacketRing, UdpSocket)> {
+        if !nix::unistd::geteuid().is_root() {
+            let _ = writeln!(io::stderr(), "skipped: {test}: needs root: network namespaces");
+            return None;
+        }
+        let (far, ring) = Far::new(mtu).unwrap_or_else(|e| panic!("{e}"));
+        let socket = apart(|| {
+            netns::without_ipv6()?;
+            let mut wiring = Wiring::new();
+            let index = far.add(&mut wiring, "link", 0, mtu)?;
+            wiring.add_address(index, HOST)?;
+            wiring.add_route(index, PEER, RouteMetrics::default())?;
+            let socket = UdpSocket::bind((HOST, 7)).expect("a socket");
+            socket.connect((PEER, 7)).expect("a peer");
+            Ok(socket)
+        });
+        Some((far, ring, socket.unwrap_or_else(|e| panic!("{e}"))))
+    }
+
+    /// Ones' complement sum of RFC 1071 over what a checksum covers: 0xffff when that is right.
+    fn sum(parts: &[&[u8]]) -> u16 {
+        let words = parts.iter().flat_map(|part| part.chunks(2));
+        let all = words.map(|two| u32::from(two[0]) << 8 | u32::from(*two.get(1).unwrap_or(&0))).sum::<u32>();
+        let all = (all & 0xffff) + (all >> 16);
+        ((all & 0xffff) + (all >> 16)) as u16
+    }
+
+    /// What a host sends comes whole, once, in order, with its checksums; what is sent back with addresses changed its program reads.
+    #[test]
+    fn packets_go_out_and_come_back() {
+        for mtu in [1_500, 65_535] {
+            let Some((_far, mut ring, socket)) = host("packets_go_out_and_come_back", mtu) else { return };
+            let sizes = [1, 18, 999, mtu as usize - 28];
+            for (number, size) in sizes.iter().enumerate() {
+                socket.send(&vec![number as u8 + 1; *size]).expect("room");
+            }
+            let mut back = Vec::new();
+            while let Some((device, packet)) = ring.receive(|(device, bytes)| (device, bytes.to_vec())) {
+                assert_eq!(port_of(device), Some(0));
+                let ip = Ipv4HeaderSlice::from_slice(&packet).expect("IPv4");
+                assert_eq!(usize::from(ip.total_len()), packet.len());
+                let udp = &packet[20..];
+                assert_eq!(sum(&[&packet[12..20], &[0, 17], &udp[4..6], udp]), 0xffff, "complete");
+                let mut answer = packet.clone();
+                answer[12..16].copy_from_slice(&PEER.octets());
+                answer[16..20].copy_from_slice(&HOST.octets());
+                back.push(answer);
+            }
+            assert_eq!(back.iter().map(|packet| packet.len() - 28).collect::<Vec<_>>(), sizes);
+            let letters: Vec<_> = back.iter().map(|packet| (far_end(0), &packet[..])).collect();
+            ring.send(&letters, |at| panic!("{at} was refused"));
+            socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a time");
+            let mut buffer = vec![0; 65_535];
+            for (number, size) in sizes.iter().enumerate() {
+                let length = socket.recv(&mut buffer).expect("an answer");
+                assert_eq!((length, buffer[0]), (*size, number as u8 + 1));
+            }
+            assert_eq!(ring.lost().expect("a count"), 0);
+        }
+    }
+
+    /// Packets for a device that is not there are refused by their positions, the others go.
+    #[test]
+    fn a_refused_packet_holds_up_none() {
+        let Some((far, mut ring, socket)) = host("a_refused_packet_holds_up_none", 1_500) else { return };
+        socket.send(&[1; 100]).expect("room");
+        let mut packet = ring.receive(|(_, bytes)| bytes.to_vec()).expect("a packet");
+        packet[12..16].copy_from_slice(&PEER.octets());
+        packet[16..20].copy_from_slice(&HOST.octets());
+        let letters: Vec<_> = (0..BATCH).map(|i| (far_end(2 * (i % 2)), &packet[..])).collect();
+        let mut refused = Vec::new();
+        ring.send(&letters, |at| refused.push(at));
+        assert_eq!(refused, (1..BATCH).step_by(2).collect::<Vec<_>>());
+        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a time");
+        let came = std::iter::from_fn(|| socket.recv(&mut [0; 200]).ok()).count();
+        assert_eq!((came, far.unsent()), (BATCH / 2, 0));
+    }
+
+    /// A ring that nobody reads is full at some time. Each packet is read later, or counted as lost.
+    #[test]
+    fn what_finds_the_ring_full_is_counted() {
+        let Some((_far, mut ring, socket)) = host("what_finds_the_ring_full_is_counted", 1_500) else {
+            return;
+        };
+        let sent = 20_000;
+        (0..sent).for_each(|_| drop(socket.send(&[0; 50])));
+        let read = std::iter::from_fn(|| ring.receive(|_| ())).count() as u64;
+        let lost = ring.lost().expect("a count");
+        assert!(lost > 0 && read + lost == sent, "{read} read, {lost} lost");
+        socket.send(&[0; 50]).expect("room");
+        assert!(ring.receive(|_| ()).is_some(), "it goes on");
+    }
+}

@@ -44,8 +44,8 @@ pub const DELAY: Span = Span::from_millis(25);
 pub const DELAY_PACKETS: u32 = 2_000;
 /// Goal: most that the 99th percentile is off.
 pub const DELAY_GOAL: Span = Span::from_micros(200);
-/// Packets per second of which none may be lost.
-pub const LOSS_PACKETS: u32 = 50_000;
+/// Packets per second of which none may be lost, nor be late.
+pub const LOSS_PACKETS: u32 = 250_000;
 /// Rates of the links whose rate is measured.
 pub const RATES: [Rate; 2] = [Rate::from_bits_per_sec(5_000_000), Rate::from_bits_per_sec(100_000_000)];
 /// Windows that the rate is measured over.
@@ -135,6 +135,8 @@ pub struct LossFit {
     pub dropped: u64,
     /// Refused by the device of the receiver, or lost behind it.
     pub unreceived: u64,
+    /// Of those that came.
+    pub delay: DelayFit,
 }
 
 impl LossFit {
@@ -148,9 +150,14 @@ impl LossFit {
         self.rate >= 0.98 * f64::from(LOSS_PACKETS)
     }
 
-    /// Whether the sender managed the rate, and nothing was lost.
+    /// Whether the sender managed the rate, nothing was lost, and the 99th percentile is as near to the link's delay as it should be.
     pub fn reaches_goal(&self) -> bool {
-        self.lost() == 0 && self.is_at_rate()
+        self.lost() == 0 && self.is_at_rate() && self.delay.reaches_goal()
+    }
+
+    /// How far it is from its goal.
+    fn badness(&self) -> f64 {
+        self.lost() as f64 + (f64::from(LOSS_PACKETS) - self.rate).max(0.0) + 1e3 * self.delay.p99
     }
 }
 
@@ -316,7 +323,7 @@ pub fn measure() -> Result<Calibration, Error> {
         real_time,
         delay: least(&|round| round.0.p99)?.0,
         lateness: distribution(&lateness).ok_or_else(none)?,
-        loss: least(&|round| round.1.lost() as f64 + (f64::from(LOSS_PACKETS) - round.1.rate).max(0.0))?.1,
+        loss: least(&|round| round.1.badness())?.1,
         rates: vec![least(&|round| unevenness(&round.2))?.2, least(&|round| unevenness(&round.3))?.3],
         capacity: least(&|round| -round.4.per_core())?.4,
         bare: least(&|round| -round.5.per_core())?.5,
@@ -339,18 +346,7 @@ fn distribution(values: &Histogram) -> Option<SpanCdf> {
 fn delay() -> Result<(DelayFit, Health), Error> {
     let rig = Rig::new(FAST, DELAY, 100_000)?;
     let run = rig.run(DELAY_TIME, SMALL, Some(f64::from(DELAY_PACKETS)))?;
-    let mut delays: Vec<f64> = run.counted().map(|arrival| arrival.delay().as_secs_f64() * 1e3).collect();
-    delays.sort_by(f64::total_cmp);
-    let (Some(p50), Some(p99), Some(max)) =
-        (at_share(&delays, 0.5), at_share(&delays, 0.99), delays.last().copied())
-    else {
-        return Err(Error::Missing(
-            "not one packet came through an emulated link; does this system filter packets in new network \
-             namespaces?"
-                .to_owned(),
-        ));
-    };
-    Ok((DelayFit { packets: delays.len(), p50, p99, max }, run.health))
+    Ok((run.delay()?, run.health))
 }
 
 fn loss() -> Result<LossFit, Error> {
@@ -364,6 +360,7 @@ fn loss() -> Result<LossFit, Error> {
         unread: run.sent.saturating_sub(arrived),
         dropped,
         unreceived: arrived.min(run.sent).saturating_sub(dropped).saturating_sub(run.arrivals.len() as u64),
+        delay: run.delay()?,
     })
 }
 
@@ -531,6 +528,22 @@ impl Arrival {
 impl Run {
     fn counted(&self) -> impl Iterator<Item = &Arrival> {
         self.arrivals.iter().filter(|arrival| arrival.sent >= self.counts_from)
+    }
+
+    fn delay(&self) -> Result<DelayFit, Error> {
+        let mut delays: Vec<f64> =
+            self.counted().map(|arrival| arrival.delay().as_secs_f64() * 1e3).collect();
+        delays.sort_by(f64::total_cmp);
+        let (Some(p50), Some(p99), Some(max)) =
+            (at_share(&delays, 0.5), at_share(&delays, 0.99), delays.last().copied())
+        else {
+            return Err(Error::Missing(
+                "not one packet came through an emulated link; does this system filter packets in new network \
+                 namespaces?"
+                    .to_owned(),
+            ));
+        };
+        Ok(DelayFit { packets: delays.len(), p50, p99, max })
     }
 }
 
@@ -767,9 +780,14 @@ mod tests {
     fn goals_are_judged() {
         let delay = DelayFit { packets: 1, p50: 25.0, p99: 25.2, max: 40.0 };
         assert!(delay.reaches_goal() && !DelayFit { p99: 25.21, ..delay }.reaches_goal());
-        let loss = LossFit { rate: 50_000.0, sent: 9, unread: 0, dropped: 0, unreceived: 0 };
+        let loss = LossFit { rate: 250_000.0, sent: 9, unread: 0, dropped: 0, unreceived: 0, delay };
         assert!(loss.reaches_goal() && !LossFit { unread: 1, ..loss }.reaches_goal());
-        assert!(!LossFit { rate: 40_000.0, ..loss }.reaches_goal(), "not at the rate that was asked for");
+        assert!(!LossFit { rate: 200_000.0, ..loss }.reaches_goal(), "not at the rate that was asked for");
+        let late = DelayFit { p99: 26.0, ..delay };
+        assert!(
+            !LossFit { delay: late, ..loss }.reaches_goal()
+                && loss.badness() < LossFit { delay: late, ..loss }.badness()
+        );
         let capacity = Capacity { offered: 200e3, carried: 90e3, core: 0.9 };
         assert!((capacity.per_core() - 100e3).abs() < 1e-6);
     }

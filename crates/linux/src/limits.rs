@@ -41,7 +41,6 @@ pub fn check(scenario: &Scenario, labs: usize) -> Result<Remarks, Error> {
         let lacks = [
             (group.multipath.is_some(), "`subflows`"),
             (group.exchange.is_some(), "an exchange"),
-            (!group.paths.is_empty(), "`paths`"),
             (group.reset, "`reset`"),
         ];
         if let Some((_, what)) = lacks.iter().find(|(asks, _)| *asks) {

@@ -1,5 +1,7 @@
 //! Flows and their routes, as the simulator lays them out.
 
+use std::collections::BTreeSet;
+
 use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::plan::{self, Links, ProbeRoute};
 use bandmaster_core::routing::Router;
@@ -7,7 +9,7 @@ use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::scenario::Scenario;
 use bandmaster_core::scheme::Role;
 use bandmaster_core::units::Bytes;
-use bandmaster_core::workload::FlowPlan;
+use bandmaster_core::workload::{FlowPlan, ways};
 
 use crate::Error;
 use crate::address::MOST_FLOWS;
@@ -38,19 +40,20 @@ impl Workplan {
             )));
         }
         let mut router = Router::new(scenario, trial);
-        let name = |node: NodeId| &topology.nodes[node.index()].name;
-        let mut route = |from: NodeId, to: NodeId, flow: u64| {
-            router.route(from, to, flow).ok_or_else(|| {
-                Error::Missing(format!("there is no route from {} to {}", name(from), name(to)))
-            })
-        };
-        let (mut data_routes, mut ack_routes) = (Vec::new(), Vec::new());
-        for (i, plan) in flows.iter().enumerate() {
-            data_routes.push(route(plan.src, plan.dst, i as u64)?);
+        let groups = &scenario.flows;
+        let (mut data_routes, mut ack_routes): (Vec<Vec<u32>>, Vec<Vec<u32>>) = (Vec::new(), Vec::new());
+        for (i, way) in ways(&flows, groups).enumerate() {
+            if way < i {
+                data_routes.push(data_routes[way].clone());
+                ack_routes.push(ack_routes[way].clone());
+                continue;
+            }
+            data_routes.push(route(&mut router, scenario, &flows[i], i, false)?);
             if i < tcp_flows {
-                ack_routes.push(route(plan.dst, plan.src, i as u64)?);
+                ack_routes.push(route(&mut router, scenario, &flows[i], i, true)?);
             }
         }
+        let name = |node: NodeId| &topology.nodes[node.index()].name;
         let links = Links::draw(scenario, trial);
         let sizes = flows.iter().map(|flow| flow.size(scenario, trial).map(Bytes::get)).collect();
         let mut all =
@@ -65,12 +68,7 @@ impl Workplan {
     pub(crate) fn add_ways_back(&mut self, scenario: &Scenario, trial: u32) -> Result<(), Error> {
         let mut router = Router::new(scenario, trial);
         for i in self.ack_routes.len()..self.flows.len() {
-            let flow = &self.flows[i];
-            let ports = router.route(flow.dst, flow.src, i as u64).ok_or_else(|| {
-                let name = flow.name(&scenario.flows);
-                Error::Missing(format!("flow {name}: there is no route back from its receiver"))
-            })?;
-            self.ack_routes.push(ports);
+            self.ack_routes.push(route(&mut router, scenario, &self.flows[i], i, true)?);
         }
         Ok(())
     }
@@ -93,4 +91,32 @@ impl Workplan {
     fn tcp_routes(&self) -> impl Iterator<Item = &[u32]> {
         self.data_routes[..self.tcp_flows].iter().map(Vec::as_slice)
     }
+}
+
+/// The ports of flow `number`'s data, or in `reverse` of what comes back.
+fn route(
+    router: &mut Router<'_>,
+    scenario: &Scenario,
+    flow: &FlowPlan,
+    number: usize,
+    reverse: bool,
+) -> Result<Vec<u32>, Error> {
+    let topology = &scenario.topology;
+    let (from, to) = if reverse { (flow.dst, flow.src) } else { (flow.src, flow.dst) };
+    let name = |node: NodeId| &topology.nodes[node.index()].name;
+    let refuse = |why: String| Error::Missing(format!("flow {}: {why}", flow.name(&scenario.flows)));
+    let ports = router
+        .of_flow(flow, &scenario.flows, number as u64, reverse)
+        .ok_or_else(|| refuse(format!("there is no route from {} to {}", name(from), name(to))))?;
+    let mut passed = BTreeSet::new();
+    for port in &ports {
+        let node = topology.transmitter(PortId(*port));
+        if !passed.insert(node) {
+            return Err(refuse(format!(
+                "its way passes {} twice, and a Linux router has one route to an address; `run` simulates it",
+                name(node)
+            )));
+        }
+    }
+    Ok(ports)
 }

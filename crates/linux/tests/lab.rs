@@ -416,6 +416,52 @@ fn the_kernel_shapes_by_code_point() {
     });
 }
 
+/// Of two flows each takes the path that it is given, there and back; a path that passes a router twice is refused.
+#[test]
+fn flows_take_the_paths_that_they_are_given() {
+    let paths = |paths: &str| {
+        format!(
+            r#"
+            version = 1
+            name = "paths"
+            run = {{ duration = "4s", warm-up = "2s", sample = "500ms" }}
+            [network]
+            hosts = ["x", "y"]
+            routers = ["a", "b"]
+            link = {{ rate = "100mbit", delay = "2ms", queue = "30pkt" }}
+            links = [
+                {{ ends = ["x", "a"] }},
+                {{ ends = ["x", "b"] }},
+                {{ ends = ["a", "b"] }},
+                {{ ends = ["a", "y"], rate = "2mbit" }},
+                {{ ends = ["b", "y"], rate = "6mbit" }},
+            ]
+            [[flows]]
+            name = "f"
+            from = "x"
+            to = "y"
+            count = 4
+            paths = {paths}
+            "#
+        )
+    };
+    in_lab("flows_take_the_paths_that_they_are_given", || {
+        // Of four flows one passes both routers, and comes back so.
+        let trial = run(&paths("[\"a\", \"b\", \"b\", \"a b\"]"));
+        let goodput = metric(&trial, "throughput");
+        // Payload of 1448 bytes in a packet of 1500, or in a frame of 1514.
+        let most = 8.0 * 1448.0 / 1500.0;
+        timely!(goodput > 0.95 * most, "{goodput} of {most} Mbit/s");
+        Ok(())
+    });
+    match lab::run(&scenario(&paths("[\"a b a\"]")), 0, 0, &RunOptions::default()) {
+        Err(Error::Missing(why)) => {
+            assert!(why.contains("flow f.x.0: its way passes a twice"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_stopped_run_leaves_nothing() {
     if !has_root("a_stopped_run_leaves_nothing") {

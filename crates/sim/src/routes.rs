@@ -11,7 +11,7 @@ use bandmaster_core::topology::NodeKind;
 
 use crate::net::ROUTE_END;
 use crate::packet::PROBE;
-use crate::workload::FlowPlan;
+use crate::workload::{FlowPlan, ways};
 use crate::{RunError, RunOptions};
 
 /// Flows, or links, between two looks at the caller's stop flag.
@@ -145,25 +145,14 @@ impl<'a> Routes<'a> {
     ) -> Result<Places, RunError> {
         let mut data_routes = Vec::with_capacity(plans.len());
         let mut ack_routes = Vec::with_capacity(tcp_flows);
-        // Where the flows of this source begin, and those of this set.
-        let (mut source, mut set) = (0, 0);
-        for (i, plan) in plans.iter().enumerate() {
+        let ways = ways(plans, &self.scenario.flows);
+        for (i, (plan, way)) in plans.iter().zip(ways).enumerate() {
             if i.is_multiple_of(STOP_CHECK) {
                 options.goes_on()?;
             }
-            let is_new = plan.source() != plans[source].source();
-            if is_new || plan.set() != plans[set].set() {
-                set = i;
-            }
-            if is_new {
-                source = i;
-            }
-            // The sets of flows that an incast's rounds use in turn take the same ways.
-            let takes_turns = plan.group(&self.scenario.flows).rounds.is_some();
-            let i = if takes_turns { source + i - set } else { i };
-            if i < data_routes.len() {
-                data_routes.push(data_routes[i]);
-                ack_routes.push(ack_routes[i]);
+            if way < i {
+                data_routes.push(data_routes[way]);
+                ack_routes.push(ack_routes[way]);
                 continue;
             }
             data_routes.push(self.insert(plan, i, false, before.map(|(data, _)| data[i]), table)?);
@@ -182,7 +171,8 @@ impl<'a> Routes<'a> {
         before: Option<u32>,
         table: &mut Vec<u32>,
     ) -> Result<u32, RunError> {
-        let Some(route) = self.ports(plan, flow as u64, reverse) else {
+        let groups = &self.scenario.flows;
+        let Some(route) = self.router.of_flow(plan, groups, flow as u64, reverse) else {
             if let Some(place) = before {
                 return Ok(place);
             }
@@ -193,36 +183,6 @@ impl<'a> Routes<'a> {
             return Err(RunError::Unrunnable(why));
         };
         Ok(self.insert_ports(route, table))
-    }
-
-    /// The ports of a flow's data, or in `reverse` of its acknowledgements; none when there is no way.
-    fn ports(&mut self, plan: &FlowPlan, flow: u64, reverse: bool) -> Option<Vec<u32>> {
-        let groups = &self.scenario.flows;
-        let (multipath, number) = (plan.group(groups).multipath, plan.subflow(groups));
-        if multipath.is_some_and(|multipath| multipath.distinct_paths) {
-            // The flow number of a connection is that of its first subflow.
-            let connection = flow - u64::from(number);
-            let mut ports = self.router.distinct(plan.src, plan.dst, connection, number)?;
-            if reverse {
-                // The two ports of a link differ in the last bit.
-                ports = ports.into_iter().rev().map(|port| port ^ 1).collect();
-            }
-            return Some(ports);
-        }
-        let mut via = plan.path(groups).to_vec();
-        if via.is_empty() && multipath.is_some() {
-            via = [plan.src, plan.dst]
-                .map(|host| self.router.gateway(host, plan.lane(groups)))
-                .into_iter()
-                .flatten()
-                .collect();
-            via.dedup();
-        }
-        if reverse {
-            via.reverse();
-            return self.router.route_over(plan.dst, &via, plan.src, flow);
-        }
-        self.router.route_over(plan.src, &via, plan.dst, flow)
     }
 
     /// Takes over the ways of an exchange that the same network has found elsewhere; false where the table of routes does not tell

@@ -2,7 +2,7 @@
 
 use bandmaster_core::scenario::{FlowGroup, Transport};
 use bandmaster_core::time::{Span, Time};
-pub(crate) use bandmaster_core::workload::{FlowPlan, Jitter, Toggles, flow_key};
+pub(crate) use bandmaster_core::workload::{FlowPlan, Jitter, Toggles, flow_key, ways};
 
 /// A constant-rate UDP source; a cache line.
 #[repr(align(64))]

@@ -188,16 +188,16 @@ mod linux {
         ]);
         let slow = if loss.is_at_rate() { "" } else { ": the sender managed no more" };
         let lost = match loss.lost() {
-            0 => format!("none of {} at {:.0} packets/s{slow}", loss.sent, loss.rate),
+            0 => format!("none of {}", loss.sent),
             lost => format!(
-                "{lost} of {} at {:.0} packets/s ({} unread, {} dropped, {} not received){slow}",
-                loss.sent, loss.rate, loss.unread, loss.dropped, loss.unreceived
+                "{lost} of {} ({} unread, {} dropped, {} not received)",
+                loss.sent, loss.unread, loss.dropped, loss.unreceived
             ),
         };
         table.add_row([
             format!("loss at {LOSS_PACKETS} packets/s"),
-            lost,
-            "none".to_owned(),
+            format!("{lost} at {:.0} packets/s{slow}; {:.3} ms (p99)", loss.rate, loss.delay.p99),
+            format!("none, p99 up to {goal_ms} ms"),
             reached(loss.reaches_goal()).to_owned(),
         ]);
         for rate in rates {
@@ -292,7 +292,14 @@ mod linux {
                 real_time: true,
                 delay: DelayFit { packets: 3_000, p50: 25.05, p99: 25.3, max: 26.0 },
                 lateness: SpanCdf::new(&[(Span::from_micros(4), 0.5), (Span::from_millis(1), 1.0)]).unwrap(),
-                loss: LossFit { rate: 5e4, sent: 60_000, unread: 0, dropped: 0, unreceived: 0 },
+                loss: LossFit {
+                    rate: 25e4,
+                    sent: 300_000,
+                    unread: 0,
+                    dropped: 0,
+                    unreceived: 0,
+                    delay: DelayFit { packets: 300_000, p50: 25.02, p99: 25.1, max: 26.0 },
+                },
                 rates: vec![RateFit {
                     asked: 5_000_000,
                     mean: 4_999_000.0,
