@@ -75,8 +75,9 @@ const PORT: u16 = 9;
 const PRIORITY: i32 = 10;
 /// A sender that is late by more than this forgets the rest instead of sending it at once.
 const MOST_BURST: Duration = Duration::from_millis(1);
-/// Receive buffer: more than is ever on the way.
+/// Receive buffer: more than is ever on the way, and comes between two looks.
 const BUFFER: usize = 64 << 20;
+const LOOKS: Duration = Duration::from_millis(1);
 
 /// What was measured.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -410,7 +411,7 @@ fn bare() -> Result<Capacity, Error> {
 
 /// Hands every packet of a link on to its other end until `stop`; so many.
 fn carry(mut ring: PacketRing, stop: &AtomicBool) -> io::Result<(u64, Worked)> {
-    let _ = syscall::run_first(forwarder::PRIORITY);
+    let _ = forwarder::run_before_all();
     let _awake = forwarder::stay_awake();
     let begin = Instant::now();
     let mut carried = 0;
@@ -559,7 +560,7 @@ impl Ends {
         if setsockopt(&receiver, sockopt::RcvBufForce, &BUFFER).is_err() {
             let _ = setsockopt(&receiver, sockopt::RcvBuf, &BUFFER);
         }
-        receiver.set_read_timeout(Some(Duration::from_millis(50))).map_err(refused)?;
+        receiver.set_nonblocking(true).map_err(refused)?;
         Ok(Self { sender, receiver, ring })
     }
 }
@@ -666,7 +667,8 @@ fn send(socket: &UdpSocket, time: Duration, size: usize, packets_per_second: Opt
     }
 }
 
-/// Everything that comes until `over`.
+/// Everything that comes until `over`. It looks now and then: a program that each packet wakes takes more of the machine than the
+/// forwarder.
 fn receive(socket: &UdpSocket, over: &AtomicBool) -> Vec<Arrival> {
     let _ = syscall::run_first(PRIORITY);
     let mut arrivals = Vec::with_capacity(1 << 18);
@@ -683,7 +685,10 @@ fn receive(socket: &UdpSocket, over: &AtomicBool) -> Vec<Arrival> {
                 })
             }),
             Err(_) if over.load(Ordering::Relaxed) => return arrivals,
-            Err(_) => continue,
+            Err(_) => {
+                thread::sleep(LOOKS);
+                continue;
+            }
         };
         if let Some(came) = came {
             arrivals.push(Arrival { sent: Duration::from_nanos(u64::from_ne_bytes(payload)), came });

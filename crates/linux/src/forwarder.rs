@@ -44,8 +44,13 @@ pub use health::Health;
 use waits::Waits;
 pub(crate) use waits::stay_awake;
 
-/// Real-time priority: above the traffic's.
-pub(crate) const PRIORITY: i32 = 20;
+/// What it has of a processor before everything else; it takes what nobody else reserves too, up to 95 %, and is then stopped for the
+/// rest of a period. Threads with a real-time priority that take as much are stopped for 50 ms of a second
+/// (Documentation/scheduler/sched-deadline.rst and sched-rt-group.rst).
+const RUNTIME: Span = Span::from_micros(600);
+const PERIOD: Span = Span::from_millis(1);
+/// Real-time priority where the kernel has no deadlines to give: above the traffic's.
+const PRIORITY: i32 = 20;
 /// Place of the checksum in a header of IPv4.
 const CHECKSUM: usize = 10;
 /// Packets read before what is due has its turn.
@@ -325,7 +330,7 @@ impl Drop for Forwarder {
 /// # Errors
 /// When waiting for devices fails.
 fn forward(ring: PacketRing, plans: Vec<PortPlan>, wires: &Wires) -> io::Result<Span> {
-    let real_time = syscall::run_first(PRIORITY).is_ok();
+    let real_time = run_before_all().is_ok();
     // Without it a wake-up may come 50 us late.
     let _ = nix::sys::prctl::set_timerslack(1);
     let mut ports: Vec<Port> = plans.into_iter().map(Port::new).collect();
@@ -423,6 +428,11 @@ impl Outbox {
         }
         self.letters.clear();
     }
+}
+
+/// The calling thread runs before the traffic's and all others.
+pub(crate) fn run_before_all() -> io::Result<()> {
+    syscall::run_by_deadline(RUNTIME, PERIOD).or_else(|_| syscall::run_first(PRIORITY))
 }
 
 /// Packets on their way, by key.

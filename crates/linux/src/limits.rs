@@ -24,7 +24,7 @@ use crate::workplan::Workplan;
 /// Most namespaces of a lab: each costs memory and a tenth of a second.
 const MOST_NODES: usize = 500;
 /// Above this the forwarder of one core falls behind with full packets.
-const MOST_RATE: Rate = Rate::from_bits_per_sec(500_000_000);
+const MOST_RATE: Rate = Rate::from_bits_per_sec(2_000_000_000);
 
 /// What Linux does in another way than the scenario says; the run goes on.
 pub type Remarks = Vec<String>;

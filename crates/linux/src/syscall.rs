@@ -268,6 +268,26 @@ pub(crate) fn run_first(priority: i32) -> io::Result<()> {
     set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
 
+/// Gives the calling thread so much of a processor in each `period`, before all threads with real-time priorities, and what nobody else
+/// reserves. Threads and processes that it starts are ordinary ones. See sched(7), `SCHED_DEADLINE` and `SCHED_FLAG_RECLAIM`.
+pub(crate) fn run_by_deadline(runtime: Span, period: Span) -> io::Result<()> {
+    /// Of linux/sched.h.
+    const DEADLINE: u32 = 6;
+    let attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: DEADLINE,
+        sched_flags: (libc::SCHED_FLAG_RESET_ON_FORK | libc::SCHED_FLAG_RECLAIM) as u64,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: runtime.as_nanos(),
+        sched_deadline: period.as_nanos(),
+        sched_period: period.as_nanos(),
+    };
+    // SAFETY: 0 is the calling thread; the kernel reads one `sched_attr`, whose length it holds, and no flags.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Makes the calling thread an ordinary one again.
 pub(crate) fn run_as_usual() -> io::Result<()> {
     set_policy(libc::SCHED_OTHER, 0)

@@ -19,8 +19,8 @@ const MOST_EARLY: Span = Span::from_micros(100);
 const STEP: Span = Span::from_nanos(100);
 /// One wake-up of so many may be later than that.
 const OF: u64 = 10;
-/// It may stay awake for so many times as long as it has slept: a real-time thread that never sleeps is stopped by the kernel, for
-/// 50 ms of each second (Documentation/scheduler/sched-rt-group.rst).
+/// It may be awake for so many times as long as it has slept, with work or without: the lab's traffic needs the processor too, and the
+/// kernel stops who takes too much of it.
 const FOR_SLEEP: u64 = 2;
 /// What it has slept is not saved up beyond this.
 const MOST_SAVED: Span = Span::from_millis(1);
@@ -43,6 +43,8 @@ pub(super) struct Waits {
     cores: usize,
     /// How long it may stay awake.
     saved: Span,
+    /// When it waited last.
+    waited: Time,
     /// For how long it stayed awake with nothing to do.
     pub(super) idle: Span,
 }
@@ -57,7 +59,7 @@ impl Waits {
     pub(super) fn new(epoll: Epoll) -> Self {
         WAITING.fetch_add(1, Ordering::Relaxed);
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        Self { epoll, lead: Lead::default(), cores, saved: Span::ZERO, idle: Span::ZERO }
+        Self { epoll, lead: Lead::default(), cores, saved: Span::ZERO, waited: Time::ZERO, idle: Span::ZERO }
     }
 
     /// How long before its time the timer may wake it. Where each core has such a thread they would delay those that they wait for.
@@ -72,10 +74,12 @@ impl Waits {
     /// When the kernel refuses.
     pub(super) fn wait(&mut self, clock: Clock, due: Time) -> io::Result<()> {
         let now = clock.now();
+        self.saved = self.saved.saturating_sub(now.since(self.waited));
         let left = due.since(now).min(PATIENCE);
         let sleep = left.saturating_sub(self.lead());
         let ready = syscall::wait_for(&self.epoll, &mut [EpollEvent::empty()], sleep)?;
-        let took = clock.now().since(now);
+        self.waited = clock.now();
+        let took = self.waited.since(now);
         if !sleep.is_zero() {
             self.saved = (self.saved + took * FOR_SLEEP).min(MOST_SAVED);
             if ready == 0 {
