@@ -691,6 +691,24 @@ fn a_report_tells_what_waits_and_a_second_one_corrects_it() {
     near(rounds.law.known(at(2.05)).expect("told"), 0.6e6, "more than was sent then");
 }
 
+/// R9c, RTT 50 ms: 1.2 Mb/s of 5 were reported, 120 kbit overflow, and 0.96 Mb/s come in the next quarter of a second. They
+/// drain 12 kbit when 0.9 are sent at least: a queue has stood, and 0.96 is what the path carries. When it may have been 0.45, all but
+/// 18 kbit may have gone. Where Q is not known W is a third below 1.2 Mb/s, and 0.8 are what is sent.
+#[test]
+fn less_is_exact_where_a_queue_has_stood() {
+    let at = |seconds| Time::ZERO + Span::from_secs_f64(seconds);
+    for (full, sent, came, w) in [
+        (120e3, 0.9e6, 0.96e6, 0.85 * 0.96e6),
+        (120e3, 0.45e6, 0.96e6, 0.85 * 1.2e6),
+        (f64::INFINITY, 0.78e6, 0.8e6, 1.2e6 - 3.8e6 * 0.125 / 1.2),
+    ] {
+        let mut rounds = Rounds::new();
+        rounds.law.full = full;
+        let first = rounds.law.report(at(1.5), 5e6, 5e6, 1.2e6, 0.05);
+        near(rounds.law.report(at(1.75), first, sent, came, 0.25), w, "W");
+    }
+}
+
 /// R9d: 1 Mb/s was reported. A round that sent 0.5 of it and lost some is left of the fall, and the next goes back to 0.95 of it.
 #[test]
 fn w_goes_back_to_what_was_reported_when_the_queue_is_gone() {

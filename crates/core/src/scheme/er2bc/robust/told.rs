@@ -21,6 +21,8 @@ const REPORTED: f64 = 0.6;
 const CARRIES_FROM: Span = Span::from_millis(500);
 /// Least share of a report that this leaves.
 const LEAST_CARRIED: f64 = 0.7;
+/// Bits that must still wait for a queue to have stood all the time.
+const STOOD: f64 = 2.0 * PACKET;
 
 /// What was sent after a fall that was reported.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +49,7 @@ impl Robust {
         let least = PACKET / seconds.max(1e-3);
         let through = received.max(least) / (1.0 - self.noise.share());
         self.past.amend(estimate);
-        if let Some(next) = self.correct(now, estimate, through, seconds) {
+        if let Some(next) = self.correct(now, estimate, sent, through, seconds) {
             return next;
         }
         let is_more = sent > 1.25 * through && (sent - through) * seconds > 2.0 * PACKET;
@@ -66,8 +68,8 @@ impl Robust {
     }
 
     /// R9c: W after a report of `through` that came soon after another, when it says the same more exactly: all that it counted was
-    /// sent before W was cut, or more came than was sent then, or than the first said.
-    fn correct(&mut self, now: Time, estimate: f64, through: f64, seconds: f64) -> Option<f64> {
+    /// sent before W was cut, or more came than was sent then, or than the first said, or less, and a queue has stood since.
+    fn correct(&mut self, now: Time, estimate: f64, sent: f64, through: f64, seconds: f64) -> Option<f64> {
         let flood = self.flood.filter(|flood| now.since(flood.told) < EXACT && through < flood.sent)?;
         // What it counted left a round-trip time ago, if there was no queue.
         let back = |seconds: f64| {
@@ -75,8 +77,10 @@ impl Robust {
             Time::from_nanos(nanos).max(flood.told)
         };
         let wanted = self.past.mean(back(seconds + self.rtt()), back(self.rtt())).unwrap_or(estimate);
-        let was_before =
-            now.since(flood.told).as_secs_f64() < self.rtt || through > DRAINS_BY * wanted.min(estimate);
+        let since = now.since(flood.told).as_secs_f64() - self.rtt;
+        let was_before = since < 0.0
+            || through > DRAINS_BY * wanted.min(estimate)
+            || through < self.peak && self.has_stood(flood, sent, through, since);
         if !(was_before || through > self.peak) {
             return None;
         }
@@ -86,9 +90,21 @@ impl Robust {
         Some(if was_before { next } else { next.max(estimate) })
     }
 
+    /// Bits that waited when the last report came, if `through` came.
+    fn waited(&self, flood: Flood, through: f64) -> f64 {
+        ((flood.sent - through).max(0.0) * flood.lasted).min(self.full)
+    }
+
+    /// Whether some of what waited still does after so many seconds in which `through` came, though no more than `sent`
+    /// followed it. Of a path whose queue is not known nothing is known.
+    fn has_stood(&self, flood: Flood, sent: f64, through: f64, seconds: f64) -> bool {
+        let drained = (through - sent).max(0.0) * seconds;
+        self.full.is_finite() && self.waited(flood, through) - drained > STOOD
+    }
+
     /// Seconds of queue when the last report came, if `through` came, and by `now`.
     fn waiting(&self, now: Time, flood: Flood, through: f64) -> (f64, f64) {
-        let waits = ((flood.sent - through).max(0.0) * flood.lasted).min(self.full) / through;
+        let waits = self.waited(flood, through) / through;
         let parts = self.past.between(flood.told, now);
         (waits, parts.fold(waits, |queue, (w, seconds)| queue + (w / through - 1.0) * seconds))
     }
@@ -121,7 +137,7 @@ impl Robust {
         let Some(flood) = self.flood.filter(|flood| view.asked > flood.told + CARRIES_FROM) else {
             return f64::INFINITY;
         };
-        let waited = ((flood.sent - self.peak).max(0.0) * flood.lasted).min(self.full);
+        let waited = self.waited(flood, self.peak);
         let sent: f64 = self.past.between(flood.told, view.asked).map(|(w, seconds)| w * seconds).sum();
         (waited + sent) / (view.asked.since(flood.told).as_secs_f64() + view.queue)
     }
