@@ -27,7 +27,7 @@
 //! | R9a | of the round that a report lies in, only the queue at its end is news: without one W is `RETURNS` R' / (1 - p0) at least, else D6 with R' / (1 - p0) for A, which, `CARRIES_FROM` after the report, is at most what waited and W since, over the time until that queue has gone, but `LEAST_CARRIED` of it at least |
 //! | R9b | what was sent above R' / (1 - p0) for one and a half times the report's time and a round trip waits, up to Q: q_f seconds. W = R' / (1 - p0) less a share of `YIELDS` q_f / (q_f + RTT), at most q_f / `GONE_IN` and `DEEP`, at least 0.15, and 0.15 where a fall was short less than 30 s ago, see R12. An answer may wait for 1.3 q_f |
 //! | R9c | the other gateway looks at its counter every 25 ms. It reports again when 20 packets have come, ten after 0.3 s, 0.8 s later at most, if that is 5 % from R' and four of six reports are left. For `EXACT` it takes the place of R' when all that it counted was sent before W fell, or it is above `DRAINS_BY` W, now or when that was sent, which only a queue explains, or above R', or below R' and a queue stood: what R9b says waited then, where Q is known, less what came beyond the least that was sent, is more than two packets |
-//! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE`; without a queue W comes back to `RETURNS` of it at once; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's; through takes the place of R' after a round that sent more and lost for it, and after one of more than 20 packets with a queue above q* at both ends; the queue ahead shrinks by 1 - S (1 - p0) / R' at least, and rho > 1.15 is no fall where A is within `AS_TOLD` of R' / (1 - p0) |
+//! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE` and a packet; without a queue W comes back to `RETURNS` of it at once, and grows to `ABOVE_TOLD` of it, until `MORE` of it comes in a round of more than 20 packets without a queue; a queue below `LONG` q* takes W no lower than `TENTH` below it; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's; through takes the place of R' after a round that sent more and lost for it, and after one of more than 20 packets with a queue above q* at both ends; the queue ahead shrinks by 1 - S (1 - p0) / R' at least, and rho > 1.15 is no fall where A is within `AS_TOLD` of R' / (1 - p0) |
 //! | R9e | where A is above `ALONE` R' / (1 - p0) of a fall that W has not come back from, nobody else has a good part of C, whatever the slope says: beside traffic that yields nothing, what came of far more would be a fifth above A |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
@@ -129,6 +129,10 @@ const DEEP: f64 = 0.6;
 const ELSE: f64 = 0.3;
 /// Share by which it says the same.
 const AS_TOLD: f64 = 0.1;
+/// Most that W grows to, as a multiple of what the last report, and what came since, say is free...
+const ABOVE_TOLD: f64 = 1.05;
+/// ... until so many times that comes.
+const MORE: f64 = 1.03;
 
 /// Why a round is to be short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -423,7 +427,12 @@ impl Robust {
     /// burst.
     fn remember(&mut self, view: &View) {
         self.full *= 1.0005;
-        self.peak = (self.peak * 0.9995).max(view.received / (1.0 - self.noise.share()));
+        let came = view.received / (1.0 - self.noise.share());
+        let is_clear = !(view.standing || view.was_standing) && view.packets > EXACT_FROM;
+        if is_clear && self.known(view.asked).is_some_and(|known| came > MORE * known) {
+            self.flood = None;
+        }
+        self.peak = (self.peak * 0.9995).max(came);
         if view.standing && view.rho.is_finite() {
             let waited = view.queue * view.through;
             if self.noise.overflows(view.packets, view.lost) {
@@ -612,7 +621,9 @@ impl Robust {
             if is_lossy || is_full && !view.spans_fall && view.packets > EXACT_FROM {
                 (self.peak, known) = (view.through, view.through);
             }
-            if view.sent < BELOW * known || (measured / known - 1.0).abs() < ELSE {
+            // A packet more or less says nothing else.
+            let same = ELSE * known + PACKET / view.span();
+            if view.sent < BELOW * known || (measured - known).abs() < same {
                 measured = measured.clamp(RETURNS * known, known);
             } else {
                 self.flood = None;
@@ -813,8 +824,14 @@ impl Robust {
             self.tentative = self.streak > 0;
         }
         let mut next = base + f64::max(base * gain.min(most), self.step(base, view.asked));
-        if let Some(known) = self.known(view.asked).filter(|_| !view.grows) {
-            next = next.max(RETURNS * known);
+        if let Some(known) = self.known(view.asked) {
+            next = if view.grows { next } else { next.max(RETURNS * known) };
+            if next > ABOVE_TOLD * known {
+                next = estimate.max(ABOVE_TOLD * known);
+                // A whole round says whether more comes.
+                (self.hurry, self.tentative) =
+                    if next > estimate { (self.hurry, self.tentative) } else { (0, false) };
+            }
         }
         if let Some(height) = self.height {
             if self.dips.are_short(view.asked) && !view.grows && next < RETURNS * height {
@@ -854,7 +871,11 @@ impl Robust {
         let most = if ahead > LONG * target { DEEP } else { TENTH };
         let fast = free * ((ahead - 2.0 * target) / (0.3 + slow / 2.0)).clamp(0.0, most);
         let deep = if self.height.is_some() { fast } else { 0.0 };
-        let aimed = free + (capacity * (goal - ahead) / self.cycle).clamp(-drain.max(deep), shoot);
+        let mut aimed = free + (capacity * (goal - ahead) / self.cycle).clamp(-drain.max(deep), shoot);
+        // What is free may be a twentieth more after a report: both are not to be more than a tenth.
+        if let Some(known) = self.known(view.asked).filter(|_| ahead <= LONG * target) {
+            aimed = aimed.max((1.0 - TENTH) * known);
+        }
         if view.stale || ahead > 0.9 * full || ahead > 6.0 * target {
             return aimed;
         }

@@ -709,6 +709,50 @@ fn less_is_exact_where_a_queue_has_stood() {
     }
 }
 
+/// R9d: 1 Mb/s was reported, and came in the last round. W goes to 1.05 of it, not by a tenth, until that has come.
+#[test]
+fn w_stays_near_what_was_reported_until_more_comes() {
+    let mut rounds = Rounds::new();
+    rounds.law.report(Time::ZERO + Span::from_secs_f64(1.5), 4e6, 4e6, 1e6, 0.05);
+    rounds.round(0.6875e6, 3e6, 250, 100, 100.0);
+    rounds.round(0.5e6, 0.5e6, 42, 4, 0.0);
+    let back = rounds.round(0.5e6, 0.5e6, 42, 0, 0.0);
+    (rounds.law.streak, rounds.law.height) = (4, None);
+    let w = rounds.round(back, back, 83, 0, 0.0);
+    assert!((1.048e6..=1.05e6).contains(&w), "{w}");
+    let more = rounds.round(w, w, 87, 0, 0.0);
+    assert!(more > 1.15e6, "{more}");
+}
+
+/// R9d: 1 Mb/s was reported, 300 ms wait, and a round of 15 packets says that 0.95 is free. 7 % below that would be 0.8835.
+#[test]
+fn a_short_queue_takes_w_no_lower_than_a_tenth_below_a_report() {
+    let mut rounds = Rounds::new();
+    rounds.law.report(Time::ZERO + Span::from_secs_f64(1.5), 4e6, 4e6, 1e6, 0.05);
+    rounds.round(0.7e6, 3e6, 250, 100, 300.0);
+    let w = rounds.round(0.95e6, 0.95e6, 15, 0, 300.0);
+    near(rounds.law.proven(), 0.95e6, "A");
+    near(w, 0.93 * 0.9995e6, "0.93 R'");
+}
+
+/// R9d: 0.3 Mb/s were reported. A packet in 40 ms that takes twice as long to come says that 0.12 is free, 0.18 less, and a packet
+/// more or less is 0.3. Six in 240 ms say something else: 0.18 is more than 0.3 of 0.3 and a packet, 0.05.
+#[test]
+fn a_packet_more_or_less_does_not_contradict_a_report() {
+    for (packets, is_known) in [(1, true), (6, false)] {
+        let mut rounds = Rounds::new();
+        rounds.law.report(Time::ZERO + Span::from_secs_f64(1.5), 1.5e6, 1.5e6, 0.3e6, 0.1);
+        rounds.round(0.3e6, 1e6, 83, 40, 100.0);
+        rounds.round(0.3e6, 0.3e6, 15, 0, 100.0);
+        let (span, asked) = (0.04 * packets as f64, Time::ZERO + Span::from_secs_f64(3.3));
+        let (sent, received, lost, stretch) = (0.3e6, 0.15e6, 0, 2.0);
+        let (one_way, answered_after) = (3.1, 0.05);
+        let round = Round { sent, received, lost, stretch, packets, span, one_way, asked, answered_after };
+        rounds.law.next(0.3e6, &round);
+        assert_eq!(rounds.law.known(asked).is_some(), is_known, "{packets} packets");
+    }
+}
+
 /// R9d: 1 Mb/s was reported. A round that sent 0.5 of it and lost some is left of the fall, and the next goes back to 0.95 of it.
 #[test]
 fn w_goes_back_to_what_was_reported_when_the_queue_is_gone() {

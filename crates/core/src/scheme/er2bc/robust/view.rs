@@ -38,6 +38,11 @@ pub(super) struct View {
 }
 
 impl View {
+    /// T_s.
+    pub(super) fn span(&self) -> f64 {
+        self.asked.since(self.began).as_secs_f64().max(1e-3)
+    }
+
     pub(super) const fn busy(&self) -> bool {
         self.standing && self.was_standing
     }
