@@ -23,6 +23,7 @@
 //! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one and `AGAIN_WITHIN` after it, up to `LONGEST_LID` |
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
+//! | R8a | of a round with excess but no queue in which overdue answers have cut W, through is what came less all that was sent below W before, over the rest of its time, a tenth of a cycle at least |
 //! | R9 | the other gateway reports that its rate fell to R', at least a packet in the time that it was measured over: W is as R9b says, when 1.25 times as much, and two packets more, was sent all the time since what it counted left; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
 //! | R9a | of the round that a report lies in, only the queue at its end is news: without one W is `RETURNS` R' / (1 - p0) at least, else D6 with R' / (1 - p0) for A, which, `CARRIES_FROM` after the report, is at most what waited and W since, over the time until that queue has gone, but `LEAST_CARRIED` of it at least |
 //! | R9b | what was sent above R' / (1 - p0) for one and a half times the report's time and a round trip waits, up to Q: q_f seconds. W = R' / (1 - p0) less a share of `YIELDS` q_f / (q_f + RTT), at most q_f / `GONE_IN` and `DEEP`, at least 0.15, and 0.15 where a fall was short less than 30 s ago, see R12. An answer may wait for 1.3 q_f |
@@ -413,6 +414,9 @@ impl Robust {
         if !view.spans_fall {
             self.dips.see(view.asked, round.span, view.received);
         }
+        if let Some(before) = self.before.filter(|_| view.excess && !(view.standing || self.told)) {
+            view.through = self.uncut(&view, before);
+        }
         let estimate = self.recall(estimate, &view);
         if round.packets == 0 {
             return estimate;
@@ -529,6 +533,17 @@ impl Robust {
             resume,
             spans_fall: false,
         }
+    }
+
+    /// R8a: what came while W was `before`, of a round in which overdue answers have cut it.
+    fn uncut(&self, view: &View, before: f64) -> f64 {
+        let cut = self.past.between(view.began, view.asked).filter(|(w, _)| *w < before);
+        let (came, seconds) = cut.fold((0.0, 0.0), |(came, all), (w, part)| (came + w * part, all + part));
+        let rest = view.span() - seconds;
+        if rest < self.cycle / 10.0 {
+            return view.through;
+        }
+        ((view.through * view.span() - came) / rest).min(before).max(view.through)
     }
 
     /// Undoes R8 and R9.

@@ -606,6 +606,19 @@ fn overdue_answers_cut_until_one_comes_without_a_queue() {
     assert!(rounds.round(3.5e6, 3.5e6, 292, 0, 500.0) < 3.5e6);
 }
 
+/// R8a: W was 5 Mb/s for half of the round, and 3.5 for the other half; 21 of 354 packets were lost, so that 4 Mb/s came in all.
+/// 3.5 all came, and 2 * 4 - 3.5 = 4.5 of the 5: W = 0.97 of that. R3 alone would leave 0.97 of 4.
+#[test]
+fn what_came_before_overdue_answers_cut_w_counts_alone() {
+    let mut rounds = Rounds::new();
+    rounds.round(5e6, 5e6, 417, 0, 0.0);
+    rounds.overdue(5e6);
+    let cut = rounds.overdue(5e6);
+    near(cut, 3.5e6, "cut");
+    let came = 4.25e6 * (1.0 - 21.0 / 354.0);
+    near(rounds.round(cut, 4.25e6, 354, 21, 0.0), 0.97 * (2.0 * came - 3.5e6), "of the first half");
+}
+
 /// R8: 1 Mb/s of 4 is sent. 2.8, 1.96 and 1.37 Mb/s would leave room for it, 0.96 would not.
 #[test]
 fn silence_cuts_only_what_the_traffic_would_feel() {
