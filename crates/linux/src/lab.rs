@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bandmaster_core::capacity::bits_between;
 use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::measure::record::{self, Tallies};
+use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::measure::{FlowSample, Flows, PortSample};
 use bandmaster_core::report::flow::FlowRecord;
@@ -493,7 +494,8 @@ impl<'a> Lab<'a> {
             completions: (0..self.plan.tcp_flows).filter_map(completion).chain(in_rounds).collect(),
             unfinished,
             rounds: self.rounds.metrics(std::iter::empty()),
-            rtts: Vec::new(),
+            // The kernel does not tell each round-trip time.
+            rtts: vec![RttSketch::default(); scenario.flows.len()],
             delays: Vec::new(),
             ports: Vec::new(),
             faults: None,
