@@ -31,7 +31,7 @@
 //! | R9d | for `TOLD_FOR` after a report, unless a fall was short less than 30 s ago, A is `RETURNS` to 1 of R' / (1 - p0), until a round that sent 0.85 of that says something else by `ELSE` and a packet; without a queue W comes back to `RETURNS` of it at once, and grows to `ABOVE_TOLD` of it, until `MORE` of it comes in a round of more than 20 packets without a queue; a queue below `LONG` q* takes W no lower than `TENTH` below it; steps are at most `SMALL` of W, less a thirtieth per s of RTT; what a round loses that sent less and has no queue left is the fall's; through takes the place of R' after a round that sent more and lost for it, and after one of more than 20 packets with a queue above q* at both ends; the queue ahead shrinks by 1 - S (1 - p0) / R' at least, and rho > 1.15 is no fall where A is within `AS_TOLD` of R' / (1 - p0) |
 //! | R9e | where A is above `ALONE` R' / (1 - p0) of a fall that W has not come back from, nobody else has a good part of C, whatever the slope says: beside traffic that yields nothing, what came of far more would be a fifth above A |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
-//! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
+//! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q, a quarter where others had a third of C or more when a queue stood last and a step fills `SWAYS` of Q in a cycle; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
 //! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of a fall, less than 30 s ago, and this fall began from `NEAR` of the height or more, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first: a bet. It is won by a round after it in which `WON` of that comes, and lost by one in which less does, by the second overdue answer in a row, which takes W back at once, or by the second fall in a row that comes before such a round. After a lost one falls are no longer short; after the second in a row the next bet waits for 4 s, and twice as long after each more, up to 64 |
 //!
 //! While W grows or falls, and after R3, R8 and R9, the next question leaves a quarter of a cycle after the last one, and a
@@ -112,6 +112,8 @@ const BEYOND: f64 = 1.5;
 const KNOWN: f64 = 0.5;
 /// Up to this many times the height that was reached, W grows by steps: it was a little below what the path carries.
 const CREST: f64 = 1.1;
+/// Beside others a queue goes to and fro with W where a step fills so much of it in a cycle.
+const SWAYS: f64 = 0.3;
 /// Share of what W was before a fall that it takes at once where falls are short.
 const RETURNS: f64 = 0.95;
 /// A fall from below this share of the height that W knows is not the next of a path whose falls are short.
@@ -488,7 +490,11 @@ impl Robust {
         }
         let grain = PACKET / carried;
         self.sway.see(queue);
-        let empty = f64::max(0.008, 1.5 * grain).max(self.sway.empty(self.full / round.received.max(1e5)));
+        let full = self.full / round.received.max(1e5);
+        // Beside others a step of W alone takes a short queue to and fro.
+        let step = self.step(estimate, round.asked) * self.cycle / carried;
+        let is_own = self.anchor.is_some() && step > SWAYS * full;
+        let empty = f64::max(0.008, 1.5 * grain).max(self.sway.empty(full, is_own));
         let standing = queue > empty;
         let excess = self.noise.exceeds(packets, lost, standing);
         let was_standing = self.last.is_some_and(|last| last.standing);

@@ -4,9 +4,11 @@ use crate::time::{Span, Time};
 
 /// Weight of the last round in w.
 const WEIGHT: f64 = 0.125;
-/// A queue stands above so many times w, but above no more than `OF_FULL` of what overflows.
+/// A queue stands above so many times w, but above no more than `OF_FULL` of what overflows, or than half of what W keeps there if
+/// it is W's own steps that make it go to and fro.
 const OF_SWAY: f64 = 3.0;
 const OF_FULL: f64 = 0.75;
+const OF_FULL_OWN: f64 = 0.25;
 /// What T_r - T_s of a short round means nothing, as a multiple of w.
 const NOTHING: f64 = 2.0;
 /// A fall is over when so many times what came through in it comes.
@@ -53,9 +55,10 @@ impl Sway {
         self.change = 0.0;
     }
 
-    /// Queue in s that is none yet, where one of `full` seconds overflows.
-    pub(super) fn empty(&self, full: f64) -> f64 {
-        (OF_SWAY * self.w).min(OF_FULL * full)
+    /// Queue in s that is none yet, where one of `full` seconds overflows; it is W's `own` steps that move it, or the path.
+    pub(super) fn empty(&self, full: f64, own: bool) -> f64 {
+        let most = if own { OF_FULL_OWN } else { OF_FULL };
+        (OF_SWAY * self.w).min(most * full)
     }
 
     /// q* in s.

@@ -439,6 +439,22 @@ fn w_grows_faster_and_faster_and_slowly_once_a_queue_forms() {
     near(rounds.round(w, 0.84 * w, 100, 0, 8.4), w, "unused");
 }
 
+/// R11: w is 15 ms or more, Q 10 packets, which 2 Mb/s send in 60 ms. 30 ms are no queue where the path's own changes may be seen, below
+/// three quarters of Q and 3 w. They are one beside others, where a step of 60 kb/s fills 20 ms in a cycle, above a quarter.
+#[test]
+fn a_queue_that_w_itself_moves_is_one() {
+    for (is_shared, packets, stands) in [(false, 10.0, false), (true, 10.0, true), (true, 200.0, false)] {
+        let mut rounds = Rounds::new();
+        for queue in [60.0, 0.0, 60.0, 0.0].repeat(8) {
+            rounds.law.sway.see(queue * 1e-3);
+        }
+        rounds.law.full = packets * PACKET;
+        rounds.law.anchor = is_shared.then_some(1e6);
+        rounds.round(2e6, 2e6, 100, 0, 30.0);
+        assert_eq!(rounds.law.last.is_some_and(|last| last.standing), stands, "{is_shared} {packets}");
+    }
+}
+
 /// R11: 0, 40, 10, 40 ms: 30 ms twice, after one change of 40 that none came before: w is 7/64 + 1/8 of 30 ms.
 #[test]
 fn what_only_grows_does_not_sway() {
@@ -455,8 +471,10 @@ fn what_only_grows_does_not_sway() {
     near(fall.target(), 0.0, "a fall and its way back");
     let sways = sway(&[0.0, 40.0, 10.0, 40.0]);
     let w = 0.03 * (7.0 / 64.0 + 1.0 / 8.0);
-    near(sways.empty(1.0), 3.0 * w, "empty");
-    near(sways.empty(0.012), 0.009, "three quarters of what overflows");
+    near(sways.empty(1.0, false), 3.0 * w, "empty");
+    near(sways.empty(0.012, false), 0.009, "three quarters of what overflows");
+    near(sways.empty(1.0, true), 3.0 * w, "W's own");
+    near(sways.empty(0.012, true), 0.003, "half of what W keeps there");
     near(sways.target(), 6.0 * w, "q*");
     near(sways.steadied(1.3, 0.25), 1.3 - 2.0 * w / 0.25, "grows by more than usual");
     near(sways.steadied(0.95, 0.25), 1.0, "drains by less than usual");
