@@ -15,8 +15,6 @@ use netlink_socket2::NetlinkSocket;
 use crate::Error;
 use crate::syscall;
 
-/// Packets that wait at a device, where they wait there.
-const DEVICE_PACKETS: u32 = 20_000;
 /// `RT_TABLE_MAIN`, `RTPROT_STATIC`, `RT_SCOPE_UNIVERSE`, `RTN_UNICAST`, `RTNH_F_ONLINK`.
 const MAIN: u8 = 254;
 const STATIC: u8 = 4;
@@ -32,6 +30,8 @@ const PEER: u16 = 1;
 pub(crate) const NODES: [u8; 6] = [2, b'b', b'm', 0, 0, 1];
 /// That of all far ends: none of what comes there is for them, and their kernel leaves it alone.
 const FAR: [u8; 6] = [2, b'b', b'm', 0, 0, 2];
+
+const UP: u32 = rt_link::IfinfoFlags::Up as u32;
 
 /// A connection to the kernel's tables in one network namespace.
 pub(crate) struct Wiring {
@@ -66,23 +66,16 @@ impl Wiring {
         let invalid = |_| Error::os(doing(), ErrorKind::InvalidInput.into());
         let (near_name, far_name) =
             (CString::new(name).map_err(invalid)?, CString::new(format!("far{far_index}")).map_err(invalid)?);
-        let message = |index: u32, flags: u32| rt_link::Ifinfomsg {
-            ifi_index: index as i32,
-            ifi_flags: flags,
-            ifi_change: flags,
-            ..rt_link::Ifinfomsg::default()
-        };
-        let up = rt_link::IfinfoFlags::Up as u32;
         let request = rt_link::Request::new().set_create().set_excl();
         // The near end is the peer: of the two only the other one can be brought up where it is made.
-        let mut request = request.op_newlink_do(&message(far_index, up));
+        let mut request = request.op_newlink_do(&message(far_index, UP));
         let attrs = request.encode().push_ifname(&far_name).push_address(&FAR).push_mtu(mtu);
         let mut info = attrs.push_net_ns_fd(far.as_raw_fd() as u32).nested_linkinfo().push_kind(c"veth");
         let data = push_nested_header(info.as_vec_mut(), INFO_DATA);
         let peer = push_nested_header(info.as_vec_mut(), PEER);
         info.as_vec_mut().extend(message(index, 0).as_slice());
         let attrs = rt_link::PushLinkAttrs::new(info.as_vec_mut()).push_ifname(&near_name);
-        drop(attrs.push_address(&NODES).push_mtu(mtu).push_txqlen(DEVICE_PACKETS).push_gso_max_segs(1));
+        drop(attrs.push_address(&NODES).push_mtu(mtu).push_gso_max_segs(1));
         finalize_nested_header(info.as_vec_mut(), peer);
         finalize_nested_header(info.as_vec_mut(), data);
         drop(info.end_nested());
@@ -95,20 +88,14 @@ impl Wiring {
         })?;
         syscall::complete_checksums(name)
             .map_err(|error| Error::os(format!("let {name} compute checksums"), error))?;
-        let header = message(index, up | rt_link::IfinfoFlags::NoArp as u32);
+        let header = message(index, UP | rt_link::IfinfoFlags::NoArp as u32);
         self.ask(&rt_link::Request::new().op_setlink_do(&header), || format!("bring {name} up"))
     }
 
     /// Brings `lo` up.
     pub(crate) fn bring_up_loopback(&mut self) -> Result<u32, Error> {
         let index = index("lo")?;
-        let up = rt_link::IfinfoFlags::Up as u32;
-        let header = rt_link::Ifinfomsg {
-            ifi_index: index as i32,
-            ifi_flags: up,
-            ifi_change: up,
-            ..rt_link::Ifinfomsg::default()
-        };
+        let header = message(index, UP);
         self.ask(&rt_link::Request::new().op_setlink_do(&header), || "bring lo up".to_owned())?;
         Ok(index)
     }
@@ -164,6 +151,16 @@ impl Wiring {
     fn ask<R: NetlinkRequest>(&mut self, request: &R, doing: impl Fn() -> String) -> Result<(), Error> {
         let mut answer = self.socket.request(request).map_err(|error| Error::os(doing(), error))?;
         answer.recv_ack().map_err(|error| Error::os(doing(), error.into()))
+    }
+}
+
+/// A device's number, and flags to set.
+fn message(index: u32, flags: u32) -> rt_link::Ifinfomsg {
+    rt_link::Ifinfomsg {
+        ifi_index: index as i32,
+        ifi_flags: flags,
+        ifi_change: flags,
+        ..rt_link::Ifinfomsg::default()
     }
 }
 
